@@ -1,0 +1,44 @@
+"""What goes wrong, by whose fault: the template's (`TemplateError`), the conversation's (`UnsupportedInput`),
+the file's (`SourceError`)."""
+
+from __future__ import annotations
+
+
+class ChatCodecError(Exception):
+    """Every error that chatcodec raises on purpose."""
+
+
+class TemplateError(ChatCodecError):
+    """The template failed: it does not parse, it broke on its input, it raised, or it overran its budget.
+
+    `template` is the template's name, `line` its line (counted from 1, None where no line is known), `raised` whether
+    the template itself refused, by `raise_exception`.
+    """
+
+    raised = False
+
+    def __init__(self, message: str, *, template: str = "chat_template", line: int | None = None) -> None:
+        self.message = message
+        self.template = template
+        self.line = line
+        super().__init__(f"{template}:{line}: {message}" if line else f"{template}: {message}")
+
+
+class BudgetExceeded(TemplateError):
+    """Rendering took more work or memory than its `Budget` allows."""
+
+
+class UnsupportedInput(ChatCodecError):
+    """The template cannot carry this input.
+
+    `path` names the part of the input (`messages[2].content[0]`), `reason` says why.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")
+
+
+class SourceError(ChatCodecError):
+    """No template could be read from this source; the message says what was looked for and found."""
