@@ -1,0 +1,553 @@
+"""Text that remembers who wrote it.
+
+A `Traced` is a `str` in which ranges of characters carry an origin, the place in the input that wrote them; characters
+in no range were written by the template. Its methods are those of `str`, and what they return is traced again. Text
+in which nothing is traced is a plain `str`.
+
+The strings and numbers of the input are their own origins: each knows the container that it stands in and its key
+there, and a range refers to it. A container's origin, and that of a null in it, is the tuple `(parent, key)`; a
+variable's parent is None.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self, SupportsIndex, TypeAlias
+
+from markupsafe import escape
+
+Origin: TypeAlias = Any
+Span: TypeAlias = tuple[int, int, Origin]
+Spans: TypeAlias = tuple[Span, ...]
+
+_IDENTIFIER = re.compile(r"[^\W\d]\w*\Z")
+_new: Callable[[type, str], Any] = str.__new__
+
+
+def make(text: str, spans: Spans) -> str:
+    if not spans:
+        return text
+    traced = _new(Traced, text)
+    traced._spans = spans
+    return traced  # type: ignore[no-any-return]
+
+
+def spans_of(text: str) -> Spans:
+    if not isinstance(text, Traced):
+        return ()
+    return ((0, len(text), text),) if text._spans is None else text._spans
+
+
+def part(spans: Spans, start: int, end: int) -> Spans:
+    """The spans of the characters from `start` to `end`, counted from `start`."""
+    if len(spans) == 1:
+        first, last, origin = spans[0]
+        first, last = max(first, start), min(last, end)
+        return ((first - start, last - start, origin),) if first < last else ()
+    found = []
+    for first, last, origin in spans[max(bisect_right(spans, (start,)) - 1, 0) :]:  # type: ignore[arg-type]
+        if first >= end:
+            break
+        first, last = max(first, start), min(last, end)
+        if first < last:
+            found.append((first - start, last - start, origin))
+    return tuple(found)
+
+
+def piece(text: str, start: int, end: int) -> str:
+    return make(str.__getitem__(text, slice(start, end)), part(spans_of(text), start, end))
+
+
+def combine(parts: Iterable[str]) -> str:
+    parts = parts if isinstance(parts, list | tuple) else list(parts)
+    spans: list[Span] = []
+    position = 0
+    for text in parts:
+        length = len(text)
+        if type(text) is not str and isinstance(text, Traced):
+            if text._spans is None:
+                spans.append((position, position + length, text))
+            else:
+                for start, end, origin in text._spans:
+                    spans.append((position + start, position + end, origin))
+        position += length
+    return make("".join(parts), tuple(spans))
+
+
+def by_segment(text: str, change: Callable[[str], str]) -> str:
+    """`change(text)` for a change that treats each character by itself."""
+    plain = str.__str__(text)
+    spans = spans_of(text)
+    changed = change(plain)
+    if not spans or not changed:
+        return changed
+    if len(spans) == 1 and spans[0][0] == 0 and spans[0][1] == len(plain):
+        return make(changed, ((0, len(changed), spans[0][2]),))
+    if len(changed) == len(plain):
+        return make(changed, spans)
+    parts: list[str] = []
+    position = 0
+    for start, end, origin in spans:
+        parts.append(change(plain[position:start]))
+        segment = change(plain[start:end])
+        parts.append(make(segment, ((0, len(segment), origin),) if segment else ()))
+        position = end
+    parts.append(change(plain[position:]))
+    whole = combine(parts)
+    return whole if whole == changed else realign(changed, text)
+
+
+def realign(result: str, source: str) -> str:
+    """Give `result`, made from `source` by some unknown change, the origins of the characters that it still has.
+
+    What was added belongs to the character before which it stands, as an escape belongs to what it escapes.
+    """
+    spans = spans_of(source)
+    if not spans or not result:
+        return str(result)
+    if len(spans) == 1 and spans[0][0] == 0 and spans[0][1] == len(source):
+        return make(str(result), ((0, len(result), spans[0][2]),))
+    owners = _owners(source)
+    text = str.__str__(source)
+    found: list[Origin | None] = []
+    position = 0
+    for character in str(result):
+        ahead = text.find(character, position, position + 8)
+        if ahead >= 0:
+            position = ahead + 1
+        found.append(owners[min(max(position - (ahead >= 0), 0), len(owners) - 1)])
+    return make(str(result), _runs(found))
+
+
+def _owners(text: str) -> list[Origin | None]:
+    owners: list[Origin | None] = [None] * len(text)
+    for start, end, origin in spans_of(text):
+        owners[start:end] = [origin] * (end - start)
+    return owners
+
+
+def _runs(owners: Sequence[Origin | None]) -> Spans:
+    spans: list[Span] = []
+    for position, owner in enumerate(owners):
+        if owner is None:
+            continue
+        if spans and spans[-1][1] == position and spans[-1][2] is owner:
+            spans[-1] = (spans[-1][0], position + 1, owner)
+        else:
+            spans.append((position, position + 1, owner))
+    return tuple(spans)
+
+
+class Traced(str):
+    """A string with origins. Its methods may be called on plain strings too: `Traced.strip(text)`."""
+
+    __slots__ = ("_key", "_parent", "_spans")
+    _spans: Spans | None
+    """None where the whole text is the input's, and so its own origin."""
+    _parent: Origin
+    _key: Any
+
+    def __str__(self) -> str:
+        return self
+
+    def __add__(self, other: str) -> str:
+        if not isinstance(other, str):
+            return NotImplemented
+        if hasattr(other, "__html__"):
+            return TracedMarkup.join_escaped((self, other))
+        return combine((self, other))
+
+    def __radd__(self, other: str) -> str:
+        if not isinstance(other, str):
+            return NotImplemented
+        return combine((other, self))
+
+    def __mul__(self, count: SupportsIndex) -> str:
+        return combine([self] * count.__index__())
+
+    __rmul__ = __mul__
+
+    def __mod__(self, values: Any) -> str:
+        return percent(self, values)
+
+    def __rmod__(self, template: str) -> str:
+        return percent(template, self)
+
+    def __getitem__(self, key: SupportsIndex | slice) -> str:
+        text = str.__getitem__(self, key)
+        if not isinstance(key, slice):
+            index = key.__index__()
+            start = index + len(self) if index < 0 else index
+            return make(text, part(spans_of(self), start, start + 1))
+        start, stop, step = key.indices(len(self))
+        if step == 1:
+            return make(text, part(spans_of(self), start, stop))
+        return make(text, _runs(_owners(self)[key]))
+
+    def __iter__(self) -> Iterator[str]:
+        plain = str.__str__(self)
+        for position, owner in enumerate(_owners(self)):
+            yield make(plain[position], ((0, 1, owner),) if owner is not None else ())
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def lower(self) -> str:
+        return by_segment(self, str.lower)
+
+    def upper(self) -> str:
+        return by_segment(self, str.upper)
+
+    def casefold(self) -> str:
+        return by_segment(self, str.casefold)
+
+    def swapcase(self) -> str:
+        return by_segment(self, str.swapcase)
+
+    def capitalize(self) -> str:
+        return by_segment(self, str.capitalize)
+
+    def title(self) -> str:
+        return by_segment(self, str.title)
+
+    def translate(self, table: Any) -> str:
+        return by_segment(self, lambda text: text.translate(table))
+
+    def expandtabs(self, tabsize: Any = 8) -> str:
+        return realign(str.expandtabs(self, tabsize), self)
+
+    def zfill(self, width: SupportsIndex) -> str:
+        return realign(str.zfill(self, width), self)
+
+    def strip(self, chars: str | None = None) -> str:
+        start = len(self) - len(str.lstrip(self, chars))
+        return piece(self, start, max(len(str.rstrip(self, chars)), start))
+
+    def lstrip(self, chars: str | None = None) -> str:
+        return piece(self, len(self) - len(str.lstrip(self, chars)), len(self))
+
+    def rstrip(self, chars: str | None = None) -> str:
+        return piece(self, 0, len(str.rstrip(self, chars)))
+
+    def removeprefix(self, prefix: str, /) -> str:
+        return piece(self, len(self) - len(str.removeprefix(self, prefix)), len(self))
+
+    def removesuffix(self, suffix: str, /) -> str:
+        return piece(self, 0, len(str.removesuffix(self, suffix)))
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:  # type: ignore[override]
+        return _located(self, str.split(self, sep, maxsplit), sep)
+
+    def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:  # type: ignore[override]
+        return _located(self, str.rsplit(self, sep, maxsplit), sep)
+
+    def splitlines(self, keepends: bool = False) -> list[str]:  # type: ignore[override]
+        lines = []
+        position = 0
+        for whole, line in zip(str.splitlines(self, True), str.splitlines(self, keepends), strict=True):
+            lines.append(piece(self, position, position + len(line)))
+            position += len(whole)
+        return lines
+
+    def partition(self, sep: str, /) -> tuple[str, str, str]:
+        head, middle, _ = str.partition(self, sep)
+        return self._parted(len(head), len(head) + len(middle))
+
+    def rpartition(self, sep: str, /) -> tuple[str, str, str]:
+        head, middle, _ = str.rpartition(self, sep)
+        return self._parted(len(head), len(head) + len(middle))
+
+    def _parted(self, first: int, second: int) -> tuple[str, str, str]:
+        return piece(self, 0, first), piece(self, first, second), piece(self, second, len(self))
+
+    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> str:  # type: ignore[override]
+        changed = str.replace(self, old, new, count)
+        if changed == self or not (isinstance(self, Traced) or isinstance(new, Traced)):
+            return changed if not isinstance(self, Traced) else self if changed == self else changed
+        limit = count.__index__()
+        parts: list[str] = []
+        position = start = 0
+        while limit != 0 and (found := str.find(self, old, start)) >= 0:
+            parts += (piece(self, position, found), new)
+            position = found + len(old)
+            start = position if old else found + 1
+            limit -= 1
+            if start > len(self):
+                break
+        parts.append(piece(self, position, len(self)))
+        return combine(parts)
+
+    def join(self, items: Iterable[str], /) -> str:
+        items = list(items)
+        if not all(isinstance(item, str) for item in items):
+            str.join(self, items)  # raises the error that str raises
+        parts: list[str] = []
+        for item in items:
+            parts += (self, item) if parts else (item,)
+        return combine(parts)
+
+    def ljust(self, width: SupportsIndex, fillchar: str = " ", /) -> str:
+        return _placed(str.ljust(self, width, fillchar), self, 0)
+
+    def rjust(self, width: SupportsIndex, fillchar: str = " ", /) -> str:
+        text = str.rjust(self, width, fillchar)
+        return _placed(text, self, len(text) - len(self))
+
+    def center(self, width: SupportsIndex, fillchar: str = " ", /) -> str:
+        text = str.center(self, width, fillchar)
+        padding = len(text) - len(self)
+        return _placed(text, self, padding // 2 + (padding & width.__index__() & 1))
+
+
+class TracedMarkup(Traced):
+    """What `|safe` and `|escape` give: added to other text, it escapes that text, as markupsafe's `Markup` does."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, text: str) -> TracedMarkup:
+        markup: TracedMarkup = _new(cls, text)
+        markup._spans = spans_of(text)
+        return markup
+
+    @classmethod
+    def join_escaped(cls, parts: Iterable[str]) -> TracedMarkup:
+        return cls.of(combine([part if hasattr(part, "__html__") else escaped(part) for part in parts]))
+
+    def __html__(self) -> str:
+        return self
+
+    def __str__(self) -> str:
+        return make(str.__str__(self), spans_of(self))
+
+    def __add__(self, other: str) -> str:
+        return self.join_escaped((self, other)) if isinstance(other, str) else NotImplemented
+
+    def __radd__(self, other: str) -> str:
+        return self.join_escaped((other, self)) if isinstance(other, str) else NotImplemented
+
+
+def escaped(text: str) -> str:
+    return by_segment(text, lambda plain: str(escape(plain)))
+
+
+def _placed(text: str, inner: str, start: int) -> str:
+    return make(text, tuple((start + first, start + last, origin) for first, last, origin in spans_of(inner)))
+
+
+def _located(text: str, pieces: list[str], separator: str | None) -> list[str]:
+    """`pieces`, found in `text` one after the other."""
+    if not isinstance(text, Traced):
+        return pieces
+    found = []
+    position = 0
+    for plain in pieces:
+        if separator is None:
+            position = str.find(text, plain, position)
+        found.append(make(plain, part(spans_of(text), position, position + len(plain))))
+        position += len(plain) + len(separator or "")
+    return found
+
+
+_DIRECTIVE = re.compile(
+    r"%(?:\((?P<key>[^)]*)\))?(?P<layout>[-#0 +]*(?P<width>\*|\d+)?(?:\.(?P<precision>\*|\d*))?)[hlL]?(?P<kind>.)",
+    re.DOTALL,
+)
+
+
+def percent(template: str, values: Any) -> str:
+    """`template % values`, traced."""
+    text = str.__mod__(str.__str__(template), values)
+    positional = list(values) if isinstance(values, tuple) else [values]
+    parts: list[str] = []
+    position = 0
+    for match in _DIRECTIVE.finditer(template):
+        parts.append(piece(template, position, match.start()))
+        position = match.end()
+        if match["kind"] == "%":
+            parts.append("%")
+            continue
+        if match["width"] == "*" or match["precision"] == "*":
+            return text
+        value = values[match["key"]] if match["key"] is not None else positional.pop(0)
+        formatted = str.__mod__(f"%{match['layout']}{match['kind']}", (value,))
+        parts.append(within(formatted, value))
+    parts.append(piece(template, position, len(template)))
+    whole = combine(parts)
+    return whole if whole == text else text
+
+
+def within(formatted: str, value: Any) -> str:
+    """`formatted`, the layout of `value` to some width: where the value's own text stands in it, it is traced."""
+    text = as_text(value)
+    if not isinstance(text, Traced):
+        return formatted
+    start = str.find(formatted, text)
+    if start >= 0:
+        return _placed(formatted, text, start)
+    return realign(formatted, text)
+
+
+# -- values
+
+
+class TracedKey(Traced):
+    """A key of a dict, written by the dict that holds it."""
+
+    __slots__ = ()
+
+
+class TracedInt(int):
+    _parent: Origin
+    _key: Any
+
+    def __str__(self) -> str:
+        return written(int.__repr__(self), self)
+
+
+class TracedFloat(float):
+    _parent: Origin
+    _key: Any
+
+    def __str__(self) -> str:
+        return written(float.__repr__(self), self)
+
+
+class TracedBool(int):
+    """A bool that knows its origin; Python lets nobody derive from bool itself."""
+
+    _parent: Origin
+    _key: Any
+
+    def __repr__(self) -> str:
+        return "True" if self else "False"
+
+    def __str__(self) -> str:
+        return written(repr(self), self)
+
+
+_NUMBERS: dict[type, Any] = {int: TracedInt, float: TracedFloat, bool: TracedBool}
+
+
+def written(text: str, origin: Origin) -> str:
+    """`text`, all of it written by `origin`."""
+    return make(text, ((0, len(text), origin),) if text else ())
+
+
+def wrap(value: Any, parent: Origin, key: Any) -> Any:
+    """A copy of `value`, which stands under `key` in `parent`, whose strings, numbers and keys know their place."""
+    kind = type(value)
+    if kind is str:
+        return _leaf(Traced, value, parent, key) if value else value
+    if kind is dict:
+        origin = (parent, key)
+        return {
+            (_leaf(TracedKey, name, origin, name) if type(name) is str else name): (
+                _leaf(Traced, item, origin, name) if type(item) is str and item else wrap(item, origin, name)
+            )
+            for name, item in value.items()
+        }
+    if kind is list or kind is tuple:
+        origin = (parent, key)
+        return kind([wrap(item, origin, index) for index, item in enumerate(value)])
+    if kind in _NUMBERS:
+        number = _NUMBERS[kind](value)
+        number._parent = parent
+        number._key = key
+        return number
+    return value
+
+
+def _leaf(kind: type[Traced], value: str, parent: Origin, key: Any) -> Traced:
+    leaf: Traced = _new(kind, value)
+    leaf._spans = None
+    leaf._parent = parent
+    leaf._key = key
+    return leaf
+
+
+def as_text(value: Any) -> str:
+    """`str(value)`, traced also where strings stand inside lists and dicts."""
+    return combine(list(_printed(value))) if type(value) in (list, tuple, dict) else str(value)
+
+
+def _printed(value: Any) -> Iterator[str]:
+    """`repr(value)` in pieces."""
+    kind = type(value)
+    if kind is list or kind is tuple:
+        yield "[" if kind is list else "("
+        for index, item in enumerate(value):
+            if index:
+                yield ", "
+            yield from _printed(item)
+        yield "]" if kind is list else ",)" if len(value) == 1 else ")"
+    elif kind is dict:
+        yield "{"
+        for index, (key, item) in enumerate(value.items()):
+            if index:
+                yield ", "
+            yield from _printed(key)
+            yield ": "
+            yield from _printed(item)
+        yield "}"
+    elif isinstance(value, Traced):
+        quoted = repr(str.__str__(value))
+        yield quoted[0]
+        inner = quoted[1:-1]
+        yield make(inner, spans_of(value)) if len(inner) == len(value) else realign(inner, value)
+        yield quoted[-1]
+    elif isinstance(value, TracedInt | TracedFloat | TracedBool):
+        yield str(value)
+    else:
+        yield repr(value)
+
+
+def path_of(origin: Origin) -> str:
+    """An origin as people write it: `messages[3].tool_calls[0].function.arguments.city`."""
+    keys = []
+    node = origin
+    while node is not None:
+        parent, key = node if type(node) is tuple else (node._parent, node._key)
+        keys.append(key)
+        node = parent
+    path = str(keys[-1])
+    for key in reversed(keys[:-1]):
+        if isinstance(key, str):
+            path += f".{key}" if _IDENTIFIER.match(key) else f"[{key!r}]"
+        else:
+            path += f"[{key}]"
+    return path
+
+
+class TracedText(str):
+    """The result of a traced render.
+
+    `spans` are `(start, end, path)` in characters, in order and without gap over the whole text; path is None for what
+    the template itself wrote. `origins` are the traced ranges alone, as origins.
+    """
+
+    origins: Spans
+
+    @classmethod
+    def of(cls, text: str) -> TracedText:
+        traced = cls(str.__str__(text))
+        traced.origins = spans_of(text)
+        return traced
+
+    @property
+    def spans(self) -> list[tuple[int, int, str | None]]:
+        spans: list[tuple[int, int, str | None]] = []
+        position = 0
+        for start, end, origin in self.origins:
+            if position < start:
+                spans.append((position, start, None))
+            path = path_of(origin)
+            if spans and spans[-1][2] == path and spans[-1][1] == start:
+                start = spans.pop()[0]
+            spans.append((start, end, path))
+            position = end
+        if position < len(self):
+            spans.append((position, len(self), None))
+        return spans
