@@ -8,7 +8,7 @@ net under the counting.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import ItemsView, Iterable, KeysView, Mapping, ValuesView
 from contextvars import ContextVar
 from dataclasses import dataclass
 from time import thread_time
@@ -140,7 +140,7 @@ class Meter:
                     size = len(node)
                     stack.append(node.keys())
                     stack.append(node.values())
-                elif isinstance(node, _SIZED):
+                elif isinstance(node, list | tuple | set | frozenset | KeysView | ValuesView | ItemsView):
                     size = len(node)
                     stack.append(node)
                 elif isinstance(node, Mapping):
@@ -154,9 +154,6 @@ class Meter:
                 total += size + 1
                 self.step(size + 1)
         return total
-
-
-_SIZED = (list, tuple, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
 
 
 current_meter: ContextVar[Meter] = ContextVar("current_meter")

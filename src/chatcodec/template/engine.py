@@ -23,12 +23,21 @@ Root = Callable[[Meter, dict[str, Any]], str]
 class Template:
     """A chat template.
 
-    `source` is its Jinja text, `name` what errors call it. Raises `TemplateError` where the text does not compile.
+    `source` is its Jinja text, `name` what errors call it, `constants` are variables that count as its own writing
+    (the special tokens). Raises `TemplateError` where the text does not compile.
     """
 
-    def __init__(self, source: str, *, name: str = "chat_template", budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        source: str,
+        *,
+        name: str = "chat_template",
+        constants: Mapping[str, Any] | None = None,
+        budget: Budget | None = None,
+    ) -> None:
         self.source = source
         self.name = name
+        self.constants = dict(constants or {})
         self.budget = budget or Budget()
         limit = token_limit.set(self.budget.tokens)
         try:
@@ -48,18 +57,21 @@ class Template:
 
         Raises `TemplateError` for whatever goes wrong, and `BudgetExceeded`, one of them, for too much work.
         """
-        return self._run(self._plain, variables, variables)
+        return self._run(self._plain, variables)
 
     def trace(self, **variables: Any) -> TracedText:
         """The same text, and for each of its characters which variable wrote it, or that the template did."""
-        wrapped = {name: wrap(value, None, name) for name, value in variables.items()}
-        return TracedText.of(self._run(self._traced, wrapped, variables))
+        return self.trace_wrapped({name: wrap(value, None, name) for name, value in variables.items()})
 
-    def _run(self, root: Root, variables: dict[str, Any], given: Mapping[str, Any]) -> str:
-        meter = Meter(self.budget, given)
+    def trace_wrapped(self, variables: dict[str, Any]) -> TracedText:
+        """`trace`, for variables that are traced already."""
+        return TracedText.of(self._run(self._traced, variables))
+
+    def _run(self, root: Root, variables: dict[str, Any]) -> str:
+        meter = Meter(self.budget, variables)
         token = current_meter.set(meter)
         try:
-            return root(meter, {**GLOBALS, **variables})
+            return root(meter, {**GLOBALS, **self.constants, **variables})
         except Exception as error:
             raise self._failure(error) from error
         finally:
@@ -115,7 +127,7 @@ def _compile(tree: nodes.Template, name: str) -> tuple[CodeType, list[tuple[int,
 
     compiler = Compiler(runtime.ENVIRONMENT, name, None)
     compiler.visit(tree)
-    source = compiler.stream.getvalue()
+    source = compiler.module()
     code = compile(source, f"<chat template {name}>", "exec", dont_inherit=True)
     lines = [(python, template) for template, python in compiler.debug_info]
     return code, lines, frozenset(compiler.variables - GLOBALS.keys())

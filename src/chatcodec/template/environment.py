@@ -44,7 +44,9 @@ class GenerationTag(Extension):
     def parse(self, parser: Parser) -> nodes.CallBlock:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.CallBlock(self.call_method("generation"), [], [], body).set_lineno(line)
+        block = nodes.CallBlock(self.call_method("generation"), [], [], body)
+        block.set_lineno(line)
+        return block
 
 
 token_limit: ContextVar[int] = ContextVar("token_limit", default=0)

@@ -17,12 +17,14 @@ from jinja2.utils import _PassArg
 
 from ..errors import BudgetExceeded
 from .budget import Meter, current_meter
+from .methods import check_percent
 
 SLOW_TEXT = frozenset(("urlize", "striptags", "wordwrap", "xmlattr", "urlencode", "pprint", "title", "wordcount"))
 """Filters that run regular expressions or worse over their text."""
 LONGEST_SLOW_TEXT = 100_000
-DEEP = frozenset(("pprint", "sort", "dictsort", "unique", "groupby", "min", "max", "sum", "xmlattr", "urlencode", "string",
-                  "format"))  # fmt: skip
+DEEP = frozenset(
+    ["pprint", "sort", "dictsort", "unique", "groupby", "min", "max", "sum", "xmlattr", "urlencode", "string", "format"]
+)
 """Filters that walk, compare or print whole structures."""
 NUMBERED = frozenset(("center", "indent", "batch", "slice", "round", "wordwrap", "truncate"))
 LAZY = frozenset(("map", "select", "reject", "selectattr", "rejectattr", "batch", "slice", "items"))
@@ -124,8 +126,6 @@ def _check_join(meter: Meter, value: Any, d: Any = "", attribute: Any = None) ->
 
 
 def _check_format(meter: Meter, value: Any, *args: Any, **kwargs: Any) -> None:
-    from .runtime import check_percent
-
     check_percent(meter, str(value), kwargs or args)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import operator
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import BuiltinMethodType, MethodType
@@ -16,15 +15,15 @@ from typing import Any
 from jinja2 import Undefined
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
 from jinja2.runtime import LoopContext
-from jinja2.sandbox import SandboxedFormatter
-from jinja2.tests import TESTS
+from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import missing
 
 from ..errors import BudgetExceeded
-from .budget import ELEMENT, LARGEST_INTEGER_BITS, LONG, Meter, current_meter
-from .compiler import DIRECT_METHODS
+from .budget import LARGEST_INTEGER_BITS, LONG, Meter, current_meter
 from .environment import ChatEnvironment, tojson
+from .expressions import DIRECT_METHODS
 from .filters import guarded_filters, in_context
+from .methods import CONTAINERS, Formatter, StringMethods, check_braces, check_percent, guard_method, pay
 from .objects import Macro, Namespace, SelfReference
 
 __all__ = ["ENVIRONMENT", "namespace"]
@@ -32,18 +31,13 @@ __all__ = ["ENVIRONMENT", "namespace"]
 TEXT = (str,)
 CHUNK = 64
 """The passes of a loop between two looks at the clock."""
+TESTS: dict[str, Callable[..., Any]] = {**JINJA_TESTS}  # type: ignore[dict-item]
 SHALLOW = frozenset((list, tuple, dict, range, type({}.keys()), type({}.values()), type({}.items())))
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "lteq": operator.le, "gt": operator.gt,
     "gteq": operator.ge,
 }  # fmt: skip
 DICT_READS = frozenset(("get", "items", "keys", "values"))
-_CONTAINERS = (list, tuple, dict, set, frozenset)
-_DIRECTIVE = re.compile(r"%(?:\([^)]*\))?[-#0 +]*(\*|\d+)?(?:\.(\*|\d+)?)?")
-_CODECS = frozenset(("utf-8", "utf8", "ascii", "latin-1", "latin1", "iso-8859-1", "utf-16", "utf-16-le", "utf-16-be", "utf-32"))
-_BYTES_METHODS = frozenset(
-    ("decode", "hex", "startswith", "endswith", "find", "index", "count", "lower", "upper", "strip")
-)
 
 
 # -- text
@@ -65,16 +59,6 @@ def text(meter: Meter, value: Any) -> str:
     meter.weigh(value)
     result = str(value)
     meter.text(len(result))
-    return result
-
-
-def pay(meter: Meter, result: Any) -> Any:
-    """Pay for a value that an operation has made."""
-    if isinstance(result, str | bytes):
-        meter.text(len(result))
-    elif isinstance(result, list | tuple):
-        meter.text(8 * len(result))
-        meter.shared = True
     return result
 
 
@@ -116,21 +100,6 @@ def modulo(meter: Meter, left: Any, right: Any) -> Any:
     return left % right
 
 
-def check_percent(meter: Meter, template: str | bytes, values: Any) -> None:
-    """Pay for `template % values` before it is made."""
-    pattern = template if isinstance(template, str) else template.decode("latin-1")
-    for directive in _DIRECTIVE.finditer(pattern):
-        for size in directive.groups():
-            if size == "*":
-                for value in values if isinstance(values, tuple) else (values,):
-                    meter.number(value)
-                    meter.text(value if isinstance(value, int) else 0)
-            elif size is not None:
-                meter.number(int(size[:20]))
-                meter.text(int(size[:20]))
-    meter.text(pattern.count("%") * meter.weigh(values))
-
-
 def cut(meter: Meter, value: Any, start: Any, stop: Any, step: Any) -> Any:
     result = value[start:stop:step] if step is not None else value[start:stop]
     meter.text(8 * len(result) if isinstance(result, list | tuple) else len(result))
@@ -140,7 +109,7 @@ def cut(meter: Meter, value: Any, start: Any, stop: Any, step: Any) -> Any:
 def contains(meter: Meter, item: Any, container: Any) -> bool:
     if isinstance(container, str):
         meter.scan(container)
-    elif isinstance(item, _CONTAINERS):
+    elif isinstance(item, CONTAINERS):
         meter.weigh(item)
         meter.weigh(container)
     elif type(container) is not dict and hasattr(container, "__len__"):
@@ -154,7 +123,7 @@ def equal(meter: Meter, left: Any, right: Any) -> Any:
     if isinstance(left, str):
         if len(left) > LONG:
             meter.scan(left)
-    elif isinstance(left, _CONTAINERS):
+    elif isinstance(left, CONTAINERS):
         meter.weigh(left)
         meter.weigh(right)
     return left == right
@@ -163,7 +132,7 @@ def equal(meter: Meter, left: Any, right: Any) -> Any:
 def compare(meter: Meter, name: str, left: Any, right: Any) -> Any:
     if isinstance(left, str) and isinstance(right, str):
         meter.scan(left)
-    elif isinstance(left, _CONTAINERS) and isinstance(right, _CONTAINERS):
+    elif isinstance(left, CONTAINERS) and isinstance(right, CONTAINERS):
         meter.weigh(left)
         meter.weigh(right)
     return COMPARISONS[name](left, right)
@@ -173,7 +142,7 @@ def made(meter: Meter, container: Any) -> Any:
     """Pay for a list, tuple or dict that the template wrote down, with all that it holds."""
     meter.elements(len(container))
     for value in container.values() if type(container) is dict else container:
-        if isinstance(value, _CONTAINERS):
+        if isinstance(value, CONTAINERS):
             meter.shared = True
             meter.weigh(value)
     return container
@@ -230,150 +199,10 @@ attribute = ENVIRONMENT.getattr
 item = ENVIRONMENT.getitem
 
 
-class Formatter(SandboxedFormatter):
-    def format_field(self, value: Any, format_spec: str) -> str:
-        check_spec(format_spec)
-        return str(super().format_field(value, format_spec))
-
-
-def check_spec(spec: str) -> None:
-    for number in re.findall(r"\d+", spec):
-        current_meter.get().number(int(number[:20]))
-        current_meter.get().text(int(number[:20]))
-
-
-class StringMethods(dict[str, Callable[..., Any]]):
-    """The methods of `str` by name, each called with the meter and the string first. `kind` has the methods."""
-
-    def __init__(self, kind: Any) -> None:
-        for name in dir(str):
-            if not name.startswith("_"):
-                self[name] = self._walking(getattr(kind, name))
-        for name in ("strip", "lstrip", "rstrip", "rfind", "rindex", "rpartition"):
-            self[name] = self._walking_often(getattr(kind, name))
-        for name in ("split", "rsplit", "splitlines"):
-            self[name] = self._splitting(getattr(kind, name))
-        for name in ("center", "ljust", "rjust", "zfill", "expandtabs"):
-            self[name] = self._padding(getattr(kind, name))
-        self["join"] = self._joining(kind.join)
-        self["replace"] = self._replacing(kind.replace)
-        self["translate"] = self._translating(kind.translate)
-        self["encode"] = _encode
-
-    @staticmethod
-    def _walking(method: Callable[..., Any]) -> Callable[..., Any]:
-        """Most methods: they go through their text and their arguments once."""
-
-        def run(meter: Meter, value: str, /, *args: Any, **kwargs: Any) -> Any:
-            if len(value) > LONG:
-                meter.step(len(value) >> 5)
-                for argument in args:
-                    meter.scan(argument) if isinstance(argument, str) else meter.weigh(argument)
-            return pay(meter, method(value, *args, **kwargs))
-
-        return run
-
-    @staticmethod
-    def _walking_often(method: Callable[..., Any]) -> Callable[..., Any]:
-        """Methods that may go through their argument at each character of their text."""
-
-        def run(meter: Meter, value: str, /, *args: Any) -> Any:
-            if len(value) > LONG:
-                needle = args[0] if args and isinstance(args[0], str) else ""
-                meter.step(len(value) * (1 + (len(needle) >> 3)) >> 5)
-            result = method(value, *args)
-            if type(result) is str:
-                meter.chars -= len(result)
-                if meter.chars < 0:
-                    meter.overrun()
-            return result
-
-        return run
-
-    @staticmethod
-    def _splitting(method: Callable[..., Any]) -> Callable[..., Any]:
-        def run(meter: Meter, value: str, /, *args: Any, **kwargs: Any) -> Any:
-            if len(value) > LONG:
-                separator = args[0] if args else kwargs.get("sep")
-                known = isinstance(separator, str) and separator
-                meter.step(len(value) * (1 + (len(separator) >> 3 if known else 0)) >> 5)
-                meter.elements(value.count(separator) if known else len(value) // 2)
-            result = method(value, *args, **kwargs)
-            meter.text(len(value) + ELEMENT * len(result))
-            return result
-
-        return run
-
-    @staticmethod
-    def _padding(method: Callable[..., Any]) -> Callable[..., Any]:
-        def run(meter: Meter, value: str, /, *args: Any, **kwargs: Any) -> Any:
-            for number in (*args, *kwargs.values()):
-                meter.number(number)
-                if isinstance(number, int):
-                    meter.text(max(number, 0) * (1 + value.count("\t")))
-            meter.text(8 * value.count("\t"))
-            return pay(meter, method(value, *args, **kwargs))
-
-        return run
-
-    @staticmethod
-    def _joining(method: Callable[..., Any]) -> Callable[..., Any]:
-        def run(meter: Meter, value: str, /, items: Any) -> Any:
-            if not isinstance(items, list | tuple | str):
-                items = list(paced_each(meter, items, 1))
-            meter.text(len(value) * len(items) + sum(len(item) for item in items if isinstance(item, str)))
-            meter.step(len(items) >> 2)
-            return method(value, items)
-
-        return run
-
-    @staticmethod
-    def _replacing(method: Callable[..., Any]) -> Callable[..., Any]:
-        def run(meter: Meter, value: str, /, *args: Any, **kwargs: Any) -> Any:
-            check_replace(meter, value, *args)
-            return pay(meter, method(value, *args, **kwargs))
-
-        return run
-
-    @staticmethod
-    def _translating(method: Callable[..., Any]) -> Callable[..., Any]:
-        def run(meter: Meter, value: str, /, table: Any) -> Any:
-            if isinstance(table, Mapping):
-                longest = max((len(new) for new in table.values() if isinstance(new, str)), default=1)
-                meter.step(len(table) + len(value))
-                meter.text(len(value) * longest)
-            return pay(meter, method(value, table))
-
-        return run
-
-
-def _encode(meter: Meter, value: str, /, encoding: str = "utf-8", errors: str = "strict") -> bytes:
-    result: bytes = pay(meter, value.encode(check_codec(encoding), errors))
-    return result
-
-
-def check_codec(name: str) -> str:
-    """Some of Python's codecs take time that grows with the square of the text."""
-    if name.lower().replace("_", "-") not in _CODECS:
-        raise SecurityError(f"the encoding {name!r} is not available in a chat template")
-    return name
-
-
-def check_replace(meter: Meter, value: str, old: Any = None, new: Any = None, *rest: Any) -> None:
-    meter.scan(value)
-    if isinstance(old, str) and isinstance(new, str) and len(new) > len(old):
-        meter.text(value.count(old) * (len(new) - len(old)))
-
-
 def _format(meter: Meter, template: str, /, *args: Any, **kwargs: Any) -> str:
     check_braces(meter, template, args, kwargs)
     result: str = pay(meter, Formatter(ENVIRONMENT).vformat(template, args, kwargs))
     return result
-
-
-def check_braces(meter: Meter, template: str, args: Any, kwargs: Any) -> None:
-    """Pay for `template.format(*args, **kwargs)` before it is made."""
-    meter.text(template.count("{") * (meter.weigh(args) + meter.weigh(kwargs)))
 
 
 def _format_map(meter: Meter, template: str, /, mapping: Any) -> str:
@@ -407,7 +236,7 @@ def callers(
             return function(*args, **kwargs)
         if not environment.is_safe_callable(function):
             raise SecurityError(f"{function!r} is not safely callable")
-        if function is not Namespace and any(isinstance(value, _CONTAINERS) for value in (*args, *kwargs.values())):
+        if function is not Namespace and any(isinstance(value, CONTAINERS) for value in (*args, *kwargs.values())):
             meter.shared = True
         meter.elements(len(args) + len(kwargs) + sum(len(value) for value in args if type(value) in (dict, list)))
         if isinstance(function, BuiltinMethodType | MethodType):
@@ -430,28 +259,6 @@ def callers(
 
 
 call, call_method = callers(ENVIRONMENT, TEXT, METHODS)
-
-
-def guard_method(
-    meter: Meter, function: Any, methods: Mapping[str, Callable[..., Any]], args: Any, kwargs: Any
-) -> Callable[..., Any]:
-    """A method, such as one that was stored in a variable, with its cost paid for."""
-    owner, name = function.__self__, function.__name__
-    if isinstance(owner, str) and name in methods:
-        return lambda *args, **kwargs: methods[name](meter, owner, *args, **kwargs)
-    if isinstance(owner, bytes) and name not in _BYTES_METHODS:
-        raise SecurityError(f"bytes.{name} is not available in a chat template")
-    if name == "decode" and args:
-        check_codec(args[0])
-    if isinstance(owner, list | tuple) or (args and isinstance(owner, range)):
-        meter.weigh(owner)
-    elif hasattr(owner, "__len__"):
-        meter.elements(len(owner))
-    for value in (*args, *kwargs.values()):
-        meter.number(value)
-        if isinstance(value, _CONTAINERS):
-            meter.weigh(value)
-    return function  # type: ignore[no-any-return]
 
 
 # -- filters and tests
@@ -478,11 +285,10 @@ def is_iterable(value: Any) -> bool:
 def _json_encoder() -> Callable[[Any], str]:
     """`json.dumps(value, ensure_ascii=False)` without making an encoder each time, where CPython has the means."""
     encoder = json.JSONEncoder(ensure_ascii=False)
-    if json.encoder.c_make_encoder is None:
+    make_encoder: Any = getattr(json.encoder, "c_make_encoder", None)
+    if make_encoder is None:
         return encoder.encode
-    chunks = json.encoder.c_make_encoder(
-        None, encoder.default, json.encoder.encode_basestring, None, ": ", ", ", False, False, True
-    )
+    chunks = make_encoder(None, encoder.default, json.encoder.encode_basestring, None, ": ", ", ", False, False, True)
     return lambda value: "".join(chunks(value, 0))
 
 
@@ -593,7 +399,7 @@ def install(
     filters: Mapping[str, Callable[..., Any]],
     tests: Mapping[str, Callable[..., Any]],
 ) -> dict[str, Any]:
-    """Give `environment` its filters and tests, for jinja2's `map` and `select`; the names compiled code calls them by."""
+    """Give `environment` its filters and tests, for `map` and `select`; the names compiled code calls them by."""
     environment.filters = {name: in_context(function) for name, function in filters.items()}
     environment.tests = dict(tests)
     names = {f"f_{name}": function for name, function in filters.items()}

@@ -47,7 +47,7 @@ def part(spans: Spans, start: int, end: int) -> Spans:
         first, last = max(first, start), min(last, end)
         return ((first - start, last - start, origin),) if first < last else ()
     found = []
-    for first, last, origin in spans[max(bisect_right(spans, (start,)) - 1, 0) :]:  # type: ignore[arg-type]
+    for first, last, origin in spans[max(bisect_right(spans, (start,)) - 1, 0) :]:
         if first >= end:
             break
         first, last = max(first, start), min(last, end)
@@ -237,13 +237,13 @@ class Traced(str):
     def removesuffix(self, suffix: str, /) -> str:
         return piece(self, 0, len(str.removesuffix(self, suffix)))
 
-    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:  # type: ignore[override]
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
         return _located(self, str.split(self, sep, maxsplit), sep)
 
-    def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:  # type: ignore[override]
+    def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[str]:
         return _located(self, str.rsplit(self, sep, maxsplit), sep)
 
-    def splitlines(self, keepends: bool = False) -> list[str]:  # type: ignore[override]
+    def splitlines(self, keepends: bool = False) -> list[str]:
         lines = []
         position = 0
         for whole, line in zip(str.splitlines(self, True), str.splitlines(self, keepends), strict=True):
@@ -262,7 +262,7 @@ class Traced(str):
     def _parted(self, first: int, second: int) -> tuple[str, str, str]:
         return piece(self, 0, first), piece(self, first, second), piece(self, second, len(self))
 
-    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> str:  # type: ignore[override]
+    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> str:
         changed = str.replace(self, old, new, count)
         if changed == self or not (isinstance(self, Traced) or isinstance(new, Traced)):
             return changed if not isinstance(self, Traced) else self if changed == self else changed
@@ -441,23 +441,26 @@ def wrap(value: Any, parent: Origin, key: Any) -> Any:
     kind = type(value)
     if kind is str:
         return _leaf(Traced, value, parent, key) if value else value
-    if kind is dict:
-        origin = (parent, key)
-        return {
-            (_leaf(TracedKey, name, origin, name) if type(name) is str else name): (
-                _leaf(Traced, item, origin, name) if type(item) is str and item else wrap(item, origin, name)
-            )
-            for name, item in value.items()
-        }
-    if kind is list or kind is tuple:
-        origin = (parent, key)
-        return kind([wrap(item, origin, index) for index, item in enumerate(value)])
+    if kind is dict or kind is list or kind is tuple:
+        return wrap_items(value, (parent, key))
     if kind in _NUMBERS:
         number = _NUMBERS[kind](value)
         number._parent = parent
         number._key = key
         return number
     return value
+
+
+def wrap_items(value: Any, origin: Origin) -> Any:
+    """A copy of a container that stands at `origin`, with all that it holds wrapped."""
+    if type(value) is dict:
+        return {
+            (_leaf(TracedKey, name, origin, name) if type(name) is str else name): (
+                _leaf(Traced, item, origin, name) if type(item) is str and item else wrap(item, origin, name)
+            )
+            for name, item in value.items()
+        }
+    return type(value)([wrap(item, origin, index) for index, item in enumerate(value)])
 
 
 def _leaf(kind: type[Traced], value: str, parent: Origin, key: Any) -> Traced:

@@ -1,0 +1,7 @@
+"""`python -m chatcodec` is the command `chatcodec`."""
+
+import sys
+
+from chatcodec.cli import main
+
+sys.exit(main())

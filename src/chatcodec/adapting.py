@@ -1,0 +1,264 @@
+"""Puts a conversation into the shape that a template takes, and refuses what it cannot carry.
+
+Works on plain and on traced data alike, so that what is adapted keeps telling where it came from. A message that the
+template renders without losing or garbling anything is left as it is, and so gives the bytes that transformers gives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from .capabilities import NINE, Capabilities
+from .errors import UnsupportedInput
+from .messages import REASONING_FIELDS, Message, Tool
+from .template import jsontext
+from .template.traced import combine
+
+TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+MEDIA_ALIASES = (("image", "image_url"), ("audio", "input_audio"), ("video", "video_url"))
+
+
+def adapt(messages: list[Message], tools: list[Tool] | None, takes: Capabilities) -> tuple[list[Message], Any]:
+    """The messages and tools that are rendered in place of the given ones. Raises `UnsupportedInput`."""
+    adapted = [
+        _message(alias_reasoning(message), f"messages[{index}]", takes) for index, message in enumerate(messages)
+    ]
+    _function_calls(adapted)
+    _identify(adapted, takes)
+    if takes.tool_name_needed:
+        _name_results(adapted)
+    return adapted, [_tool(tool, takes) for tool in tools] if tools else tools
+
+
+def alias_reasoning(message: Message) -> Message:
+    """Reasoning given under one of its names is there under those that templates read, as transformers does it."""
+    for name in REASONING_FIELDS:
+        if name in message:
+            return {"thinking": message[name], **message, "reasoning_content": message[name]}
+    return message
+
+
+def is_plain(messages: list[Message], takes: Capabilities) -> bool:
+    """Whether the conversation is only text by system, user and assistant, and needs no adapting."""
+    if takes.parts_only:
+        return False
+    for message in messages:
+        if message["role"] not in ("system", "user", "assistant") or type(message.get("content")) is not str:
+            return False
+        if message.keys() - {"role", "content", "name"}:
+            return False
+    return True
+
+
+def _message(message: Message, path: str, takes: Capabilities) -> Message:
+    message = dict(message)
+    role = message["role"]
+    if role == "developer" and not takes.developer:
+        message["role"] = role = "system"
+    if role == "function" and not takes.function_results:
+        message["role"] = role = "tool"
+    if role == "assistant":
+        _refusal(message)
+        _calls(message, path, takes)
+    _content(message, path, takes)
+    return message
+
+
+# -- content
+
+
+def _refusal(message: Message) -> None:
+    """What the assistant said in refusing is what it said."""
+    if message.get("refusal") and not message.get("content"):
+        message["content"] = message.pop("refusal")
+
+
+def _content(message: Message, path: str, takes: Capabilities) -> None:
+    role = message["role"]
+    content = message.get("content")
+    place = "assistant with calls" if message.get("tool_calls") else role
+    if content is None:
+        if place not in takes.absent_content and place != "system":
+            message["content"] = ""
+    elif isinstance(content, str):
+        pass
+    elif role in ("tool", "function"):
+        message["content"] = _result(content, f"{path}.content", takes)
+    elif isinstance(content, list):
+        message["content"] = _parts(content, f"{path}.content", role, takes)
+    elif isinstance(content, dict):
+        message["content"] = _parts([content], f"{path}.content", role, takes)
+    else:
+        raise UnsupportedInput(f"{path}.content", "content is a string or a list of parts")
+    if role in takes.parts_only and isinstance(message.get("content"), str):
+        message["content"] = [{"type": "text", "text": message["content"]}]
+
+
+def _result(content: Any, path: str, takes: Capabilities) -> Any:
+    if isinstance(content, list) and content and all(_part_type(part) in TEXT_PARTS for part in content):
+        return content if "tool" in takes.text_parts else _flat(content, path)
+    if isinstance(content, list) and any(_part_type(part) for part in content):
+        return _parts(content, path, "tool", takes)
+    if isinstance(content, dict) and takes.structured_results:
+        return content
+    return jsontext.dumps(content)
+
+
+def _parts(content: list[Any], path: str, role: str, takes: Capabilities) -> Any:
+    if role not in takes.text_parts:
+        return _flat(content, path)
+    return [_part(part, f"{path}[{index}]", takes) for index, part in enumerate(content)]
+
+
+def _part(part: Any, path: str, takes: Capabilities) -> Any:
+    kind = _part_type(part)
+    if kind in TEXT_PARTS:
+        return part if kind == "text" else {"type": "text", "text": _part_text(part, path)}
+    known = media_kind(kind, takes.media)
+    return part if known is None or known == kind else {**part, "type": known}
+
+
+def media_kind(kind: Any, taken: frozenset[str]) -> str | None:
+    """The name under which the template takes a part of this kind, if it does."""
+    same = next((names for names in MEDIA_ALIASES if kind in names), (kind,))
+    return next((name for name in (kind, *same) if name in taken), None)
+
+
+def _flat(content: list[Any], path: str) -> str:
+    """The text of text parts, one after the other."""
+    return combine([_part_text(part, f"{path}[{index}]") for index, part in enumerate(content)])
+
+
+def _part_text(part: Any, path: str) -> str:
+    if isinstance(part, str):
+        return part
+    kind = _part_type(part)
+    if kind in TEXT_PARTS:
+        text = part.get(TEXT_PARTS[kind], part.get("text"))
+        if isinstance(text, str):
+            return text
+        raise UnsupportedInput(path, "a text part needs a string under 'text'")
+    if kind:
+        raise UnsupportedInput(path, f"the template takes no content of type {str(kind)!r} here")
+    raise UnsupportedInput(path, "a content part is an object with a type")
+
+
+def _part_type(part: Any) -> Any:
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+# -- calls
+
+
+def _calls(message: Message, path: str, takes: Capabilities) -> None:
+    if message.get("function_call") and not message.get("tool_calls"):
+        function = message.pop("function_call")
+        message["tool_calls"] = [{"type": "function", "function": function}]
+    calls = message.get("tool_calls")
+    if not calls:
+        message.pop("tool_calls", None)
+        return
+    message["tool_calls"] = [_call(call, f"{path}.tool_calls[{index}]", takes) for index, call in enumerate(calls)]
+
+
+def _call(call: dict[str, Any], path: str, takes: Capabilities) -> dict[str, Any]:
+    function = call.get("function")
+    if function is None and isinstance(call.get("name"), str):
+        return {**call, "arguments": _arguments(call.get("arguments"), f"{path}.arguments", takes)}
+    if not isinstance(function, dict):
+        kind = call.get("type")
+        reason = (
+            "a tool call needs a function"
+            if kind in (None, "function")
+            else f"no template takes calls of type {kind!r}"
+        )
+        raise UnsupportedInput(path, reason)
+    if not isinstance(function.get("name"), str) or not function["name"]:
+        raise UnsupportedInput(f"{path}.function.name", "a tool call must name its function")
+    arguments = _arguments(function.get("arguments"), f"{path}.function.arguments", takes)
+    return {**call, "type": call.get("type", "function"), "function": {**function, "arguments": arguments}}
+
+
+def _arguments(arguments: Any, path: str, takes: Capabilities) -> Any:
+    """Arguments as the template takes them; none, or an empty string, are an empty object."""
+    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+        return "{}" if takes.arguments == "string" else {}
+    if isinstance(arguments, str):
+        try:
+            parsed = jsontext.loads(arguments)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise UnsupportedInput(path, f"the arguments are no valid JSON: {error}") from None
+        if takes.arguments != "object":
+            return arguments
+        if not isinstance(parsed, dict):
+            raise UnsupportedInput(path, "the arguments are no JSON object")
+        return parsed
+    if takes.arguments == "string":
+        return jsontext.dumps(arguments)
+    return arguments
+
+
+def _function_calls(messages: list[Message]) -> None:
+    """Results of the old `function_call`, which had no ids, answer the call before them."""
+    for call, answer in _answers(messages):
+        if (
+            "id" not in call
+            and answer.get("name") == call.get("function", {}).get("name")
+            and "tool_call_id" not in answer
+        ):
+            call["id"] = answer["tool_call_id"] = "call"
+
+
+def _answers(messages: list[Message]) -> Iterator[tuple[dict[str, Any], Message]]:
+    """Each tool result with the call that it answers: by id among the calls before it, else in order."""
+    open_calls: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "assistant":
+            open_calls = list(message.get("tool_calls") or open_calls)
+        elif message["role"] in ("tool", "function") and open_calls:
+            wanted = message.get("tool_call_id")
+            named = [call for call in open_calls if wanted is not None and call.get("id") == wanted]
+            call = named[0] if named else open_calls[0]
+            open_calls.remove(call)
+            yield call, message
+
+
+def _identify(messages: list[Message], takes: Capabilities) -> None:
+    """Give calls ids where the template needs them, needs other ones, or would mistake one call for another."""
+    calls = [call for message in messages for call in message.get("tool_calls") or ()]
+    ids = [call.get("id") for call in calls]
+    missing = not all(isinstance(identity, str) and identity for identity in ids)
+    repeated = len(set(map(str, ids))) < len(ids)
+    unfit = takes.tool_call_ids == "nine" and not all(_is_nine(identity) for identity in ids)
+    if not (unfit or (missing and not takes.missing_ids) or (repeated and takes.tool_call_ids == "none")):
+        return
+    pairs = list(_answers(messages))
+    for number, call in enumerate(calls):
+        call["id"] = NINE.format(number)
+    for call, answer in pairs:
+        answer["tool_call_id"] = call["id"]
+    if takes.tool_call_ids == "nine":
+        answered = {id(answer) for _, answer in pairs}
+        for message in messages:
+            if message["role"] in ("tool", "function") and id(message) not in answered:
+                message["tool_call_id"] = NINE.format(999)
+
+
+def _is_nine(identity: Any) -> bool:
+    return isinstance(identity, str) and len(identity) == 9 and identity.isalnum() and identity.isascii()
+
+
+def _name_results(messages: list[Message]) -> None:
+    for call, answer in _answers(messages):
+        answer.setdefault("name", call.get("function", call).get("name"))
+
+
+def _tool(tool: Tool, takes: Capabilities) -> Tool:
+    if "function" in tool:
+        return tool if "type" in tool or takes.bare_tools else {"type": "function", **tool}
+    if takes.bare_tools or "name" not in tool:
+        return tool
+    return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}

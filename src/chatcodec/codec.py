@@ -1,0 +1,175 @@
+"""`Codec`, a chat template read in both directions, and `load`, which finds one.
+
+It wires the rooms below it. The way of a conversation: `messages` reads it into plain data, `adapting` puts it into the
+shape that the template takes (`capabilities`), `template` renders it, and `prompt` tells who wrote what.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from . import sources
+from .adapting import adapt, is_plain
+from .capabilities import Capabilities, Probe
+from .errors import BudgetExceeded, TemplateError, UnsupportedInput
+from .messages import Message, Tool, plain, read_messages, read_tools
+from .prompt import Prompt, Trace
+from .template import Budget, Template
+from .template.environment import clock
+from .template.traced import wrap
+
+STANDARD_VARIABLES = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
+
+
+def load(source: str | os.PathLike[str], *, template_name: str | None = None, budget: Budget | None = None) -> Codec:
+    """The codec of a model's folder, a template or tokenizer configuration file, a GGUF file, or a built-in format.
+
+    `template_name` picks one of several named templates. Raises `SourceError` where no template is found, and
+    `TemplateError` where it does not compile.
+    """
+    found = sources.find(source, template_name=template_name)
+    return Codec(found.template, special_tokens=found.special_tokens, name=found.name, source=found, budget=budget)
+
+
+class Codec:
+    """A chat template, with the special tokens that it writes by name (`{"bos_token": "<s>", …}`)."""
+
+    def __init__(
+        self,
+        template: str,
+        *,
+        special_tokens: Mapping[str, str] | None = None,
+        name: str = "chat_template",
+        source: sources.Source | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        self.special_tokens = dict(special_tokens or {})
+        self.source = source
+        self.template = Template(template, name=name, constants=self.special_tokens, budget=budget)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The template variables that may be given beside messages and tools, such as `enable_thinking`."""
+        read = self.template.variables - STANDARD_VARIABLES - self.special_tokens.keys()
+        extra = {"documents"} & self.template.variables
+        return tuple(sorted({name for name in read if not name.endswith("_token")} | extra))
+
+    @cached_property
+    def capabilities(self) -> Capabilities:
+        """What the template takes, found out by rendering some small conversations."""
+        return Probe(self.template).capabilities()
+
+    def encode(
+        self,
+        messages: Any,
+        tools: Any = None,
+        add_generation_prompt: bool = True,
+        *,
+        strict: bool = False,
+        **template_variables: Any,
+    ) -> Prompt:
+        """The prompt of a conversation.
+
+        `messages` and `tools` are in OpenAI's shape (dicts, dataclasses or pydantic models) and are not changed;
+        `template_variables` are handed to the template (`enable_thinking`, `documents`, …). The text is that of
+        transformers' `apply_chat_template(tokenize=False)`, save where that loses or garbles the conversation.
+
+        Raises `UnsupportedInput` for a conversation that the template cannot carry, and for a variable that it never
+        reads; with `strict`, also for one of which the template leaves out what a message says. Raises
+        `BudgetExceeded` where rendering takes too much work.
+        """
+        self._check_variables(template_variables)
+        conversation = _Conversation(
+            read_messages(messages),
+            read_tools(tools),
+            {
+                "documents": None,
+                **{name: plain(value, name) for name, value in template_variables.items()},
+                "add_generation_prompt": bool(add_generation_prompt),
+            },
+        )
+        now = clock.get() or datetime.now()
+        prompt = Prompt(self._render(conversation, now), lambda: self._trace(conversation, now))
+        if strict and prompt.trace.unsaid:
+            raise UnsupportedInput(prompt.trace.unsaid[0], "the template leaves it out of the prompt")
+        return prompt
+
+    def _check_variables(self, given: Mapping[str, Any]) -> None:
+        for name in given:
+            if name not in self.template.variables and name not in self.special_tokens:
+                known = ", ".join(self.variables) or "none"
+                raise UnsupportedInput(name, f"the template never reads this variable; those it reads: {known}")
+
+    def _adapted(self, messages: list[Message], tools: list[Tool] | None) -> tuple[list[Message], Any]:
+        if not tools and is_plain(messages, self.capabilities):
+            return messages, tools
+        return adapt(messages, tools, self.capabilities)
+
+    def _render(self, conversation: _Conversation, now: datetime) -> str:
+        messages, tools = self._adapted(conversation.messages, conversation.tools)
+        token = clock.set(now)
+        try:
+            return self.template.render(messages=messages, tools=tools, **conversation.variables)
+        except BudgetExceeded:
+            raise
+        except TemplateError as error:
+            raise self._blame(error, messages, tools, conversation.variables) from error
+        finally:
+            clock.reset(token)
+
+    def _trace(self, conversation: _Conversation, now: datetime) -> Trace:
+        messages = wrap(conversation.messages, None, "messages")
+        tools = wrap(conversation.tools, None, "tools")
+        variables = {name: wrap(value, None, name) for name, value in conversation.variables.items()}
+        adapted, adapted_tools = self._adapted(messages, tools)
+        token = clock.set(now)
+        try:
+            text = self.template.trace_wrapped({"messages": adapted, "tools": adapted_tools, **variables})
+        finally:
+            clock.reset(token)
+        return Trace(text, messages, {"tools": tools, **variables}, lambda: self.capabilities.media)
+
+    def _blame(
+        self, error: TemplateError, messages: list[Message], tools: Any, variables: dict[str, Any]
+    ) -> UnsupportedInput:
+        """The error of a conversation that the template failed on: which message it failed at, and why."""
+
+        def fails(count: int, tools: Any) -> bool:
+            try:
+                self.template.render(messages=messages[:count], tools=tools, **variables)
+            except TemplateError as again:
+                return again.message == error.message
+            return False
+
+        reason = (
+            f"the template refuses it: {error.message}"
+            if error.raised
+            else f"the template fails on it: {error.message}"
+        )
+        where = f" ({error.template}, line {error.line})" if error.line else ""
+        if tools and not fails(len(messages), None):
+            return UnsupportedInput("tools", reason + where)
+        low, high = 1, len(messages)
+        while low < high:
+            middle = (low + high) // 2
+            if fails(middle, tools):
+                high = middle
+            else:
+                low = middle + 1
+        return UnsupportedInput(f"messages[{high - 1}]", reason + where)
+
+    def __repr__(self) -> str:
+        return f"Codec({self.template.name!r})"
+
+
+class _Conversation:
+    """One call's input as plain data of our own."""
+
+    def __init__(self, messages: list[Message], tools: list[Tool] | None, variables: dict[str, Any]) -> None:
+        self.messages = messages
+        self.tools = tools
+        self.variables = variables
