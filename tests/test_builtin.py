@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -44,7 +43,8 @@ from hypothesis import strategies as st
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from chatcodec.errors import TemplateError
-from chatcodec.template import Template
+from chatcodec.template import Template, engine
+from chatcodec.template.budget import Meter
 
 FORMATS = ["intellect-3", "iquest-coder", "step-audio-r1", "step3-vl", "telechat3"]
 HERE = Path(__file__).resolve().parent
@@ -573,18 +573,22 @@ def test_formats_json_names_each_template() -> None:
         assert entry["stop_ids"]
 
 
-def _seconds(name: str, given: Conversation) -> float:
-    def once() -> float:
-        start = time.process_time()
-        ours(name).render(**given)
-        return time.process_time() - start
+def _steps(name: str, given: Conversation, monkeypatch: pytest.MonkeyPatch) -> int:
+    meters: list[Meter] = []
 
-    return min(once() for _ in range(5))
+    class Kept(Meter):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            meters.append(self)
+
+    monkeypatch.setattr(engine, "Meter", Kept)
+    ours(name).render(**given)
+    return meters[-1].used
 
 
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("grow", ["rounds", "calls"])
-def test_cost_is_linear(name: str, grow: str) -> None:
+def test_cost_is_linear(name: str, grow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def of(size: int) -> Conversation:
         if grow == "rounds":
             return asked(*[thinking("r", "c", PARIS, ROME), SUNNY] * size)
@@ -592,7 +596,7 @@ def test_cost_is_linear(name: str, grow: str) -> None:
         calls = [call("now", {}, call_id) for call_id in ids]
         return asked(thinking("r", "c", *calls), *[result("x", call_id) for call_id in reversed(ids)])
 
-    assert _seconds(name, of(1600)) < 8 * _seconds(name, of(400))
+    assert 0 < _steps(name, of(800), monkeypatch) < 4.5 * _steps(name, of(200), monkeypatch)
 
 
 def write_golden_prompts() -> None:

@@ -18,7 +18,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from . import __version__
@@ -81,8 +81,6 @@ def _opened(path: str) -> Iterator[BinaryIO]:
         else:
             with open(path, "rb") as file:
                 yield file
-    except BrokenPipeError:
-        raise
     except OSError as error:
         raise InputError(f"{_name(path)}: cannot be read: {error.strerror or error}") from error
 
@@ -109,7 +107,7 @@ def documents(path: str, *, lines: bool = False) -> Iterator[Document]:
 
 
 def _each_line(name: str, lines: Iterable[bytes]) -> Iterator[Document]:
-    return (Document(name, number, True, line) for number, line in enumerate(lines, 1) if line.strip())
+    return (Document(name, number, True, line.rstrip()) for number, line in enumerate(lines, 1) if line.strip())
 
 
 def _holds_lines(data: bytes) -> bool:
@@ -201,7 +199,8 @@ class Request:
         return prompt, given.messages
 
     def _reads(self, name: str) -> bool:
-        return name in self.codec.variables or name == "add_generation_prompt" or name.endswith("_token")
+        read = self.codec.template.variables
+        return name in read or name in self.codec.special_tokens or name == "add_generation_prompt"
 
     def _note_ignored(self, document: Document, names: Iterable[str]) -> None:
         for name in sorted(set(names) - self._ignored):
@@ -594,15 +593,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(argv)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:
-        # What is still in the buffer goes nowhere; Python would complain about it when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:
+        code = 141
     except (ChatCodecError, OSError) as error:
         _say("error", error)
-        return 1
+        code = 1
+    _give_up_unwritten()
+    return code
+
+
+def _give_up_unwritten() -> None:
+    """Lets go of output that cannot be written, about which Python would complain when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(argv: Sequence[str] | None) -> int:
@@ -627,6 +634,7 @@ def _use_utf8() -> None:
 def _say(kind: str, message: object) -> None:
     from .view import safe
 
-    sys.stdout.flush()
+    with suppress(OSError):
+        sys.stdout.flush()
     sys.stderr.write(f"{PROGRAM}: {kind}: {safe(message)}\n")
     sys.stderr.flush()

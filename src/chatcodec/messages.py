@@ -1,9 +1,9 @@
 """OpenAI's message shapes, read from whatever holds them into plain data that nobody else can change.
 
 A `Message` is a dict: `role` (`system`, `developer`, `user`, `assistant`, `tool`, `function`), `content` (a string,
-None, or a list of parts such as `{"type": "text", "text": …}`), and, by role,
- `reasoning_content`, `tool_calls`, `refusal`,
-`tool_call_id`, `name`. Source: OpenAI's API reference for chat completions; transformers' `apply_chat_template`.
+None, or a list of parts such as `{"type": "text", "text": …}`), and, by role, `reasoning_content`, `tool_calls`,
+`refusal`, `tool_call_id`, `name`. Source: OpenAI's API reference for chat completions, and transformers'
+`apply_chat_template`.
 """
 
 from __future__ import annotations

@@ -52,7 +52,18 @@ class Budget:
 class Meter:
     """What is left of a `Budget` during one render. `variables` are measured only when the base is used up."""
 
-    __slots__ = ("_extended", "_left", "_until", "_variables", "budget", "chars", "depth", "shared", "steps")
+    __slots__ = (
+        "_extended",
+        "_granted",
+        "_left",
+        "_until",
+        "_variables",
+        "budget",
+        "chars",
+        "depth",
+        "shared",
+        "steps",
+    )
 
     def __init__(self, budget: Budget, variables: Mapping[str, Any]) -> None:
         self.budget = budget
@@ -62,10 +73,16 @@ class Meter:
         self.depth = budget.depth
         self.shared = False
         """Whether the template has made a container that may hold another one twice: then sizes deceive."""
+        self._granted = budget.steps
         self._left = budget.steps - self.steps
         self._until = thread_time() + budget.seconds
         self._variables = variables
         self._extended = False
+
+    @property
+    def used(self) -> int:
+        """The steps taken so far."""
+        return self._granted - self._left - self.steps
 
     def step(self, count: int) -> None:
         self.steps -= count
@@ -112,7 +129,9 @@ class Meter:
             return
         self._extended = True
         values, characters = measure(self._variables)
-        self._left += self.budget.steps_per_input * values
+        more = self.budget.steps_per_input * values
+        self._granted += more
+        self._left += more
         self.chars += self.budget.chars_per_input * (characters + 8 * values)
         self._until += self.budget.seconds_per_input * values
 

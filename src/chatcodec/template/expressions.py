@@ -11,6 +11,7 @@ from jinja2.compiler import CodeGenerator, Frame
 from .analysis import LOOP_COUNTERS, KnownMacro, is_constant, is_text, plain_access, terms
 
 OPERATORS = {"eq": "==", "ne": "!=", "gt": ">", "gteq": ">=", "lt": "<", "lteq": "<=", "in": "in", "notin": "not in"}
+DICT_READS = ("get", "items", "keys", "values")
 NUMBERS = LOOP_COUNTERS - {"previtem", "nextitem", "first", "last"}
 INLINE_TESTS = {
     "string": "isinstance({}, str)",
@@ -266,6 +267,8 @@ class ExpressionWriter(CodeGenerator):
             self.visit(node.node, frame)
             self.write(")")
             return
+        if node.name in ("default", "d") and node.node is not None and self._default(node, frame):
+            return
         self.write(f"f_{node.name}(_m, " if node.name in self.environment.filters else f"no_filter({node.name!r}, ")
         if node.node is None:
             self.write(f"join(_m, {frame.buffer})")
@@ -273,6 +276,29 @@ class ExpressionWriter(CodeGenerator):
             self.visit(node.node, frame)
         self.signature(node, frame)
         self.write(")")
+
+    def _default(self, node: nodes.Filter, frame: Frame) -> bool:
+        """`message.key | default(value)` on a plain dict asks the dict, and makes no Undefined object."""
+        if node.kwargs or node.dyn_args or node.dyn_kwargs or not node.args or len(node.args) > 2:
+            return False
+        falsy_too = len(node.args) == 2 and isinstance(node.args[1], nodes.Const) and node.args[1].value is True
+        if len(node.args) == 2 and not falsy_too:
+            return False
+        access = plain_access(node.node) if node.node is not None else None
+        if access is None or self._is_namespace(access[0]) or self._counter(access[0], frame):
+            return False
+        asked, key = access
+        holder, value = self.temporary_identifier(), self.temporary_identifier()
+        found = (
+            f"({holder}.get({key!r}, UNDEFINED) if type({holder} := {self._source(asked.node, frame)}) is dict"
+            f" else {_lookup(asked)}({holder}, {key!r}))"
+        )
+        otherwise = self._source(node.args[0], frame)
+        if falsy_too:
+            self.write(f"({found} or {otherwise})")
+        else:
+            self.write(f"({value} if not isinstance({value} := {found}, Undefined) else {otherwise})")
+        return True
 
     def visit_Test(self, node: nodes.Test, frame: Frame) -> None:
         self._known("test", node, frame)
@@ -327,7 +353,7 @@ class ExpressionWriter(CodeGenerator):
         if isinstance(callee, nodes.Name) and not forward_caller and self._call_known_macro(callee, node, frame):
             return
         if isinstance(callee, nodes.Getattr) and not self._counter(callee, frame) and not self._is_namespace(callee):
-            direct = callee.attr in DIRECT_METHODS
+            direct = callee.attr in DIRECT_METHODS or callee.attr in DICT_READS
             self.write(f"s_{callee.attr}(_m, " if direct else f"call_method(_m, {callee.attr!r}, ")
             self.visit(callee.node, frame)
         else:

@@ -71,8 +71,10 @@ def _guarded(name: str, function: Filter) -> Filter:
 
 def _paced(meter: Meter, items: Iterator[Any]) -> Iterator[Any]:
     for item in items:
-        meter.step(8)
-        meter.text(8)
+        meter.steps -= 8
+        meter.chars -= 8
+        if meter.steps < 0 or meter.chars < 0:
+            meter.overrun()
         yield item
 
 

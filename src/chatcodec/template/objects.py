@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jinja2 import Undefined
 from jinja2.exceptions import SecurityError
 from jinja2.utils import missing
-
-if TYPE_CHECKING:
-    from .budget import Meter
 
 __all__ = ["Macro", "Namespace", "SelfReference", "TemplateDict"]
 
@@ -118,7 +115,7 @@ class SelfReference:
 
     __slots__ = ("_blocks", "_context", "_meter")
 
-    def __init__(self, meter: Meter, context: Mapping[str, Any], blocks: Mapping[str, Callable[..., str]]) -> None:
+    def __init__(self, meter: object, context: Mapping[str, Any], blocks: Mapping[str, Callable[..., str]]) -> None:
         self._meter = meter
         self._context = context
         self._blocks = blocks

@@ -14,6 +14,7 @@ from typing import Any
 
 from jinja2 import Undefined
 from jinja2.exceptions import SecurityError, TemplateRuntimeError
+from jinja2.filters import FILTERS as JINJA_FILTERS
 from jinja2.runtime import LoopContext
 from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import missing
@@ -21,7 +22,7 @@ from jinja2.utils import missing
 from ..errors import BudgetExceeded
 from .budget import LARGEST_INTEGER_BITS, LONG, Meter, current_meter
 from .environment import ChatEnvironment, tojson
-from .expressions import DIRECT_METHODS
+from .expressions import DICT_READS, DIRECT_METHODS
 from .filters import guarded_filters, in_context
 from .methods import CONTAINERS, Formatter, StringMethods, check_braces, check_percent, guard_method, pay
 from .objects import Macro, Namespace, SelfReference
@@ -37,7 +38,6 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "lteq": operator.le, "gt": operator.gt,
     "gteq": operator.ge,
 }  # fmt: skip
-DICT_READS = frozenset(("get", "items", "keys", "values"))
 
 
 # -- text
@@ -170,7 +170,9 @@ def in_chunks(meter: Meter, items: Iterable[Any]) -> Iterator[Any]:
 
 def paced_each(meter: Meter, items: Iterable[Any], cost: int) -> Iterator[Any]:
     for count, item in enumerate(items):
-        meter.step(cost)
+        meter.steps -= cost
+        if meter.steps < 0:
+            meter.overrun()
         if not count % CHUNK:
             meter.on_time()
         yield item
@@ -345,6 +347,11 @@ def f_string(meter: Meter, value: Any, /) -> str:
     return value if isinstance(value, str) else text(meter, value)
 
 
+def f_items(meter: Meter, value: Any, /) -> Any:
+    return value.items() if type(value) is dict else _stock_items(value)
+
+
+_stock_items: Any = JINJA_FILTERS["items"]
 FAST_FILTERS: dict[str, Callable[..., Any]] = {
     "tojson": f_tojson,
     "fromjson": f_fromjson,
@@ -354,6 +361,7 @@ FAST_FILTERS: dict[str, Callable[..., Any]] = {
     "default": f_default,
     "d": f_default,
     "string": f_string,
+    "items": f_items,
 }
 
 
@@ -407,8 +415,21 @@ def install(
     return names
 
 
+def dict_read(name: str, otherwise: Any) -> Callable[..., Any]:
+    """`owner.name(...)` for an owner that is nearly always a dict."""
+    method = getattr(dict, name)
+
+    def run(meter: Meter, owner: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if type(owner) is dict:
+            return method(owner, *args, **kwargs)
+        return otherwise(meter, name, owner, *args, **kwargs)
+
+    return run
+
+
 def direct_methods(kinds: tuple[type, ...], methods: Mapping[str, Any], otherwise: Any) -> dict[str, Any]:
-    return {f"s_{name}": direct_method(name, kinds, methods, otherwise) for name in DIRECT_METHODS}
+    names = {f"s_{name}": direct_method(name, kinds, methods, otherwise) for name in DIRECT_METHODS}
+    return names | {f"s_{name}": dict_read(name, otherwise) for name in DICT_READS}
 
 
 def namespace() -> dict[str, Any]:
@@ -442,6 +463,7 @@ _NAMES: dict[str, Any] = {
     "item": item,
     "TEXT": TEXT,
     "missing": missing,
+    "UNDEFINED": Undefined(),
     "Undefined": Undefined,
     "LoopContext": LoopContext,
     "Macro": Macro,
