@@ -396,21 +396,21 @@ _FILTERS_ON_TEXT = {
 _METHODS_ON_TEXT = {
     "capitalize": "capitalize()",
     "casefold": "casefold()",
-    "count": "count('y')",
+    "count": "count('xy')",
     "encode": "encode()",
     "endswith_slice": "removeprefix('x')",
     "expandtabs": "expandtabs()",
-    "find": "find('y')",
+    "find": "find('xy')",
     "isalpha": "isalpha()",
     "isidentifier": "isidentifier()",
     "islower": "islower()",
     "join": "join(['', '', ''])",
     "ljust": "ljust(1000001)",
-    "partition": "partition('y')",
+    "partition": "partition('xy')",
     "replace": "replace('x', 'y')",
-    "replace_nothing": "replace('y', 'x')",
+    "replace_nothing": "replace('xy', 'x')",
     "rsplit": "rsplit('x', 1)",
-    "split": "split('y')",
+    "split": "split('xy')",
     "splitlines": "splitlines()",
     "strip": "rstrip('y').lstrip('x')",
     "swapcase": "swapcase()",
@@ -903,8 +903,6 @@ BOMBS: dict[str, str] = {
     "copy_list": NUMBERS + repeat(discard("l.copy()")),
     "plus_list": NUMBERS + repeat(discard("l + [i]")),
     "print_list": NUMBERS + repeat("{{ l }}"),
-    "hash_collision": expr("[" + ",".join(str(n * (2**61 - 1)) for n in range(1, 17_000)) + "]|unique|list|length"),
-    "hash_collision_dict": expr("{" + ",".join(f"{n * (2**61 - 1)}:1" for n in range(1, 15_000)) + "}|length"),
     **{"filter_" + name: BIG + repeat(discard("big|" + f)) for name, f in _FILTERS_ON_TEXT.items()},
     **{"method_" + name: BIG + repeat(discard("big." + f)) for name, f in _METHODS_ON_TEXT.items()},
     **{"list_" + name: NUMBERS + repeat(discard("l|" + f)) for name, f in _FILTERS_ON_LIST.items()},
@@ -1000,6 +998,10 @@ def dense(unit: str, before: str = "", after: str = "") -> str:
     return before + unit * ((_DENSE - len(before) - len(after)) // len(unit)) + after
 
 
+COLLIDING = ",".join(str(n * (2**61 - 1)) for n in range(1, 17_000))
+"""Integers whose hashes are all equal."""
+
+
 def numbered(unit: str, before: str = "", after: str = "") -> str:
     """`dense`, with N replaced by a number that is never the same."""
     count = (_DENSE - len(before) - len(after)) // (len(unit) + 5)
@@ -1018,7 +1020,6 @@ BOUNDED: dict[str, str] = {
     "lists_dropped": DEEP + "x",
     "tuples_dropped": DEEP.replace("[]", "()").replace("[ns.a]", "(ns.a,)") + "x",
     "namespaces_dropped": grow("namespace()", "namespace(a=ns.a)", "x", 100_000),
-    "macros_dropped": grow("'x'", "'x'|map('upper')", "x", 100_000),
     "shared_length": shared(LIST, expr("ns.a|length")),
     "shared_truth": shared(LIST, expr("1 if ns.a else 0")),
     "shared_first": shared(LIST, expr("ns.a|first|length")),
@@ -1053,6 +1054,8 @@ BOUNDED: dict[str, str] = {
     "number_hex": expr("('f' * 10000000)|int(0, 16) is odd"),
     "number_base_32": expr("('v' * 20000000)|int(0, 32) is odd"),
     "deep_hash_short": DEEP.replace("[]", "()").replace("[ns.a]", "(ns.a,)") + expr("{ns.a: 1}|length"),
+    "hash_collision": expr("[" + COLLIDING + "]|unique|list|length"),
+    "hash_collision_keys": expr("dict.fromkeys([" + COLLIDING + "])|length"),
     "int_of_digits": expr("('9' * 1000000)|int"),
     "float_of_digits": expr("('9' * 1000000)|float"),
     "filesize_of_digits": expr("('9' * 1000000)|filesizeformat"),

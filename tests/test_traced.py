@@ -169,6 +169,10 @@ def replace(s: Cells, old: Cells, new: Cells, count: int = -1) -> Cells:
     return s if text_of(s) == text_of(replaced) else replaced
 
 
+def translate(s: Cells, table: dict[int, Any]) -> Cells:
+    return [(new, origin) for character, origin in s for new in character.translate(table)]
+
+
 def padded(s: Cells, width: int, character: str = " ", left: Callable[[int], int] = lambda missing: 0) -> Cells:
     missing = max(width - len(s), 0)
     before = left(missing)
@@ -300,13 +304,12 @@ OPERATIONS = [
     on("s.replace(t)", t=T),
     on("s.replace(t, u, 'x')", t=T, u=U),
     on("s.join(items)", join, items=LISTS),
-    on("', '.join(items)", lambda items: join([(",", None), (" ", None)], items), s=st.none(), items=LISTS),
+    on("', '.join(items)", lambda s, items: join([(",", None), (" ", None)], items), items=LISTS),
     on("s.join(t)", lambda s, t: join(s, [[cell] for cell in t]), t=U),
     on("s.join([t, 1])", t=U),
     on("s.join(None)"),
     on("s.join({t: 1})", lambda s, t: t, t=U),
-    on("s.translate(table)", lambda s, table: [(new, origin) for char, origin in s
-       for new in {None: "", 98: "b"}.get(new := table.get(ord(char), char), new)], table=TABLES),
+    on("s.translate(table)", translate, table=TABLES),
     on("s.translate(s.maketrans('ab', 'ba'))"),
     on("s.translate(1)"),
     on("s.maketrans({'a': s})"),
@@ -381,12 +384,376 @@ def test_operation(operation: Operation) -> None:
         found = cells(traced)
         if error is not None or model is None:
             return
-        arguments = [cells(value) for value in variables.values() if value is not None or "None" not in expression]
-        if operation.variables["s"] == st.none():
-            arguments = arguments[1:]
         if isinstance(model, Forms):
             assert model.fit(cells(variables["s"]), found)
         else:
-            assert found == model(*arguments)
+            assert found == model(*map(cells, variables.values()))
 
     check()
+
+
+@EXAMPLES
+@given(S)
+def test_iteration(text: str) -> None:
+    kept: list[str] = []
+    template = Template("{% for c in s %}{{ keep(c) }}{% endfor %}")
+    template.trace_wrapped({"s": text, "keep": lambda value: kept.append(value) or ""})
+    assert join([], cells(kept)) == join([], cells(list(text))) == cells(text)
+
+
+@EXAMPLES
+@given(S, NUMBERS)
+def test_zeros(text: str, width: int) -> None:
+    digits = cells(text)[plain(text[:1]) in ("+", "-") :]
+    filled = cells(evaluate("s.zfill(n)", {"s": text, "n": width}))
+    assert filled[len(filled) - len(digits) :] == digits
+
+
+@EXAMPLES
+@given(S)
+def test_spans_cover_the_text(text: str) -> None:
+    traced = Template("{{ s }}").trace_wrapped({"s": text})
+    assert isinstance(traced, TracedText)
+    assert [path for start, end, path in traced.spans for _ in range(start, end)] == [path for _, path in cells(text)]
+    assert all(a[1] == b[0] and a[2] != b[2] for a, b in zip(traced.spans, traced.spans[1:], strict=False))
+    assert traced == plain(text)
+
+
+# Formatting
+
+VALUES: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(FEW | CHARACTERS, max_size=4),
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(FEW, max_size=2), values, max_size=2),
+    max_leaves=4,
+)
+PERCENTS = st.sampled_from(
+    ["%s", "%s", "%r", "%a", "%d", "%i", "%x", "%o", "%e", "%g", "%.2f", "%c", "%%", "%5s", "%-5s", "%.2s", "%7.1s"]
+    + ["%05d", "%+d", "% d", "%#x", "%*d", "%.*f", "%ld", "%", "%y", "%(k)s", "%(k)5s", "%(k)r", "%(none)s"]
+)
+BRACES = st.sampled_from(
+    ["{}", "{}", "{0}", "{1}", "{k}", "{!r}", "{!s}", "{!a}", "{:>5}", "{:*^7}", "{:.2}", "{:.2f}", "{:d}", "{:,}"]
+    + ["{{", "}}", "{", "}", "{k:5}", "{k!r:<6}", "{:{}}", "{0[0]}", "{k[a]}", "{:x}", "{!z}", "{:%}"]
+)
+
+
+@st.composite
+def layouts(draw: st.DrawFn, directives: Any) -> str:
+    """A text with directives in it, some of it traced."""
+    parts = [draw(st.text(FEW, max_size=3)) + draw(directives) for _ in range(draw(st.integers(0, 3)))]
+    return combine([wrap(part, None, f"s{index}") if draw(st.booleans()) else part for index, part in enumerate(parts)])
+
+
+def given_values(values: Any) -> Any:
+    """Values as the input holds them, each with an origin of its own."""
+    return st.lists(values, max_size=3).map(lambda found: [wrap(value, None, f"v{i}") for i, value in enumerate(found)])
+
+
+@MANY
+@given(layouts(PERCENTS), given_values(VALUES), st.sampled_from(["s % tuple", "s % one", "s % map"]))
+def test_percent(layout: str, values: list[Any], expression: str) -> None:
+    one = values[0] if values else "none"
+    variables = {"s": layout, "tuple": tuple(values), "one": one, "map": {"k": one}}
+    compare_formatted(expression, variables)
+
+
+@MANY
+@given(layouts(BRACES), given_values(VALUES), st.sampled_from(["s.format(*v)", "s.format(*v, k=o)", "s.format_map(m)"]))
+def test_format(layout: str, values: list[Any], expression: str) -> None:
+    one = values[0] if values else "none"
+    compare_formatted(expression, {"s": layout, "v": values, "o": one, "m": {"k": one}})
+
+
+def compare_formatted(expression: str, variables: dict[str, Any]) -> None:
+    expected, error = attempt(eval, expression, {}, unwrapped(variables))
+    traced, traced_error = attempt(evaluate, expression, variables)
+    assert (plain(traced), traced_error) == (expected, error)
+    cells(traced)
+
+
+def unwrapped(value: Any) -> Any:
+    """A wrapped value as it was: numbers too."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(unwrapped, value))
+    if isinstance(value, dict):
+        return {plain(key): unwrapped(item) for key, item in value.items()}
+    if type(value).__name__ == "TracedBool":
+        return bool(value)
+    for kind in (bool, int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    return plain(value)
+
+
+@EXAMPLES
+@given(S, T, U)
+def test_formatted_texts_keep_their_origins(s: str, t: str, u: str) -> None:
+    variables = {"s": s, "t": t, "u": u, "m": {"t": t, "u": u}}
+    expected = [*cells(t), ("-", None), *cells(u), ("%", None), *cells(s)]
+    for expression in (
+        "'%s-%s%%%s' % (t, u, s)",
+        "'%(t)s-%(u)s%%%(s)s' % {'t': t, 'u': u, 's': s}",
+        "'%s-%s%%%s'|format(t, u, s)",
+        "'{}-{}%{}'.format(t, u, s)",
+        "'{0}-{m[u]}%{s}'.format(t, m=m, s=s)",
+        "'{t}-{u}%{s}'.format_map({'t': t, 'u': u, 's': s})",
+    ):
+        assert cells(evaluate(expression, variables)) == expected
+
+
+# Filters and Markup, against transformers
+
+FILTERS = [
+    on("s|indent(n)", lambda s, n: indent(s, [(" ", None)] * n), n=NUMBERS),
+    on("s|indent(n, true)", lambda s, n: indent(s, [(" ", None)] * n, True), n=NUMBERS),
+    on("s|indent(n, blank=true)", lambda s, n: indent(s, [(" ", None)] * n, False, True), n=NUMBERS),
+    on("s|indent(t, true, true)", lambda s, t: indent(s, t, True, True), t=T),
+    on("s|trim", strip),
+    on("s|trim(t)", strip, t=T),
+    on("s|upper", CASES),
+    on("s|lower", CASES),
+    on("s|capitalize", CASES),
+    on("s|title"),
+    on("s|replace(t, u)", replace, t=T, u=U),
+    on("s|replace(t, u, n)", replace, t=T, u=U, n=NUMBERS),
+    on("s|replace('', u)", lambda s, u: replace(s, [], u), u=U),
+    on("items|join", lambda s, items: join([], items), items=LISTS),
+    on("items|join(s)", join, items=LISTS),
+    on("s|join(t)", lambda s, t: join(t, [[cell] for cell in s]), t=T),
+    on("items|join(', ')", lambda s, items: join([(",", None), (" ", None)], items), items=LISTS),
+    on("s|list", lambda s: [[cell] for cell in s]),
+    on("s|reverse", lambda s: s[::-1]),
+    on("s|string", lambda s: s),
+    on("s ~ t", lambda s, t: s + t, t=U),
+    on("s|default(t)", lambda s, t: s, t=U),
+    on("s|default(t, true)", lambda s, t: s or t, t=U),
+    on("items|map('trim')|join(s)", lambda s, items: join(s, [strip(item) for item in items]), items=LISTS),
+    on("items|map('replace', s, '!')|list", items=LISTS),
+    on("items|map('upper')|list", items=LISTS),
+    on("items|first", items=LISTS),
+    on("items|last", items=LISTS),
+    on("s|first", lambda s: s[:1]),
+    on("s|last", lambda s: s[-1:]),
+    on("items|unique|list", items=LISTS),
+    on("items|sort|list", items=LISTS),
+    on("items|sort(reverse=true, case_sensitive=true)|list", items=LISTS),
+    on("items|max", items=LISTS),
+    on("items|select('in', s)|list", items=LISTS),
+    on("items|reject('equalto', s)|list", items=LISTS),
+    on("s|batch(2, t)|list", t=T),
+    on("s|slice(2)|list"),
+    on("s|center(n)", n=NUMBERS),
+    on("s|truncate(n)", n=NUMBERS),
+    on("s|truncate(n, true, t, 0)", n=NUMBERS, t=T),
+    on("s|wordwrap(3)"),
+    on("s|wordcount"),
+    on("s|length", lambda s: len(s)),
+    on("s|e"),
+    on("s|safe", lambda s: s),
+    on("s|forceescape"),
+    on("s|striptags"),
+    on("s|urlencode"),
+    on("s|urlize"),
+    on("s|pprint"),
+    on("[s, t]|string", t=T),
+    on("{'k': s, t: 1}|string", t=T),
+    on("(s, t) ~ ''", t=T),
+    on("[s]|pprint"),
+    on("s|tojson"),
+    on("{'k': s, 'items': items}|tojson(indent=2)", items=LISTS),
+    on("s|xmlattr"),
+    on("{'k': s}|xmlattr"),
+    on("{s: 1, t: 2}|dictsort", t=T),
+    on("{'k': s}|items|list"),
+    on("s|attr('upper')()", CASES),
+    on("(s|e) + t", t=T),
+    on("t + (s|e)", t=T),
+    on("'<' + (s|safe) + '>'"),
+    on("(s|e) ~ t", t=T),
+    on("(s|safe) * 2 + '<'"),
+    on("(s|safe)[1:] + '<'"),
+    on("(s|safe).strip() + '<'"),
+    on("(s|safe).upper() + '<'"),
+    on("(s|e)|trim + '<'"),
+    on("(s|e)|upper + '<'"),
+    on("(s|e)|replace('a', '<') + '<'"),
+    on("(s|e)|string + '<'"),
+    on("(s|safe)|indent(2) + '<'"),
+    on("(s|safe)|list|join('<')"),
+    on("(s|safe).split('a')|join('<') + '>'"),
+    on("(s|safe).split('a')|first + '<'"),
+    on("(s|safe).replace('a', '<') + '<'"),
+    on("(s|safe).join(['<', t])", t=T),
+    on("'<'.join([s|safe, t]) + '<'", t=T),
+    on("('%s'|safe) % s"),
+    on("('{}'|safe).format(s)"),
+    on("('%s'|safe)|format(s) + '<'"),
+    on("'%s'|format(s|safe) + '<'"),
+    on("(s|safe)|default('') + '<'"),
+    on("(s|safe)|e + '<'"),
+    on("(s|safe)|forceescape + '<'"),
+    on("[s|safe, t]|join('<') + '<'", t=T),
+    on("((s|safe) == s, (s|safe) in [s], s|safe is string, s|safe is escaped, s is escaped)"),
+    on("{(s|safe): 1}[s]"),
+    on("[s|safe]|tojson"),
+    on("(s|safe)|length"),
+]  # fmt: skip
+
+
+@cache
+def theirs(expression: str) -> Any:
+    from transformers.utils.chat_template_utils import _cached_compile_jinja_template
+
+    return _cached_compile_jinja_template(f"{{{{ keep({expression}) }}}}")
+
+
+def evaluate_theirs(expression: str, variables: dict[str, Any]) -> Any:
+    kept: list[Any] = []
+    theirs(expression).render(**variables, keep=lambda value: kept.append(value) or "")
+    if isinstance(kept[0], Undefined):
+        raise IndexError
+    return kept[0]
+
+
+@pytest.mark.parametrize("operation", FILTERS, ids=str)
+def test_filter(operation: Operation) -> None:
+    @EXAMPLES
+    @given(st.fixed_dictionaries(operation.variables))
+    @example({name: "a<b" for name in operation.variables} | {"n": 3, "items": ["a", "<"]})
+    def check(variables: dict[str, Any]) -> None:
+        expected, error = attempt(evaluate_theirs, operation.expression, plain(variables))
+        traced, traced_error = attempt(evaluate, operation.expression, variables)
+        assert (plain(traced), traced_error) == (plain(expected), error)
+        assert hasattr(traced, "__html__") == hasattr(expected, "__html__")
+        found = cells(traced)
+        if isinstance(operation.model, Forms):
+            assert operation.model.fit(cells(variables["s"]), found)
+        elif operation.model is not None and error is None:
+            assert found == operation.model(*[cells(value) for value in variables.values()])
+
+    check()
+
+
+# JSON
+
+KEYS = st.text(FEW | CHARACTERS, max_size=3)
+JSON: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | KEYS,
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(KEYS, values, max_size=3),
+    max_leaves=8,
+)
+ODD_KEYS = KEYS | st.integers(-2, 2) | st.floats() | st.booleans() | st.none() | st.just((1,))
+ODD_JSON: Any = st.recursive(
+    JSON | st.just(object()) | st.just({1}) | st.just(10**5000),
+    lambda values: st.lists(values, max_size=3).map(tuple) | st.dictionaries(ODD_KEYS, values, max_size=3),
+    max_leaves=8,
+)
+SEPARATORS = st.sampled_from([(",", ":"), (", ", " : "), ("\t,\n", "=>")])
+LAYOUTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "ensure_ascii": st.booleans(),
+        "indent": st.none() | st.integers(-1, 3) | st.booleans() | st.sampled_from(["", "\t", "--"]),
+        "separators": st.none() | SEPARATORS | SEPARATORS.map(list),
+        "sort_keys": st.booleans(),
+    },
+)
+
+
+@MANY
+@given(ODD_JSON, LAYOUTS, st.booleans())
+def test_dumps(value: Any, layout: dict[str, Any], traced: bool) -> None:
+    expected, error = attempt(lambda: json.dumps(value, **{"ensure_ascii": False, **layout}))
+    written, written_error = attempt(lambda: jsontext.dumps(wrap(value, None, "v") if traced else value, **layout))
+    assert (plain(written), written_error) == (expected, error)
+
+
+TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"|([-+\w.]+)')
+
+
+@MANY
+@given(JSON, LAYOUTS)
+def test_json_belongs_to_its_values(value: Any, layout: dict[str, Any]) -> None:
+    text = jsontext.dumps(wrap(value, None, "v"), **layout)
+    owners = [path for _, path in cells(text)]
+    indent = layout.get("indent")
+    layout_text = "" if indent != "--" else "--"
+    tokens = [match for match in TOKEN.finditer(plain(text).replace(layout_text, "  ") if layout_text else plain(text))]
+    expected = list(scalars(value, "v", layout.get("sort_keys", False)))
+    for match, path in zip(tokens, expected, strict=True):
+        start, end = match.span(1 if match[1] is not None else 2)
+        assert set(owners[start:end]) <= {path}
+        owners[start:end] = [None] * (end - start)
+    assert set(owners) <= {None}
+
+
+def scalars(value: Any, path: str, ordered: bool, in_list: bool = True) -> Iterator[str | None]:
+    """The paths of the strings, numbers and constants, as they stand in the JSON."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from scalars(item, f"{path}[{index}]", ordered)
+    elif isinstance(value, dict):
+        for key, item in sorted(value.items()) if ordered else value.items():
+            inner = path + (f".{key}" if re.fullmatch(r"[^\W\d]\w*", key) else f"[{key!r}]")
+            yield inner
+            yield from scalars(item, inner, ordered, False)
+    else:
+        yield None if value is None and in_list else path
+
+
+@MANY
+@given(JSON.map(json.dumps) | st.text("[]{},:\"\\ntrueflas01.-+e \n", max_size=8) | st.sampled_from(["NaN", "\ufeff1"]))
+def test_loads(text: str) -> None:
+    expected, error = attempt(json.loads, text)
+    parsed, parsed_error = attempt(jsontext.loads, wrap(text, None, "s"))
+    assert (repr(unwrapped(parsed)), parsed_error) == (repr(expected), error)
+    assert attempt(jsontext.loads, text)[1] == error
+    for origin, leaf in leaves(parsed):
+        assert path_of(origin) == "s" if parsed is leaf else find(expected, path_of(origin)) == plain(leaf)
+
+
+def leaves(value: Any) -> Iterator[tuple[Any, str]]:
+    """The texts in a value with their origins."""
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from leaves(item)
+    elif isinstance(value, Traced):
+        yield spans_of(value)[0][2], value
+
+
+STEP = re.compile(r"""\.([^\W\d]\w*)|\[('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^]'"]*)\]""")
+
+
+def find(value: Any, path: str) -> Any:
+    """What stands at `path` in a variable's value."""
+    position = re.match(r"\w+", path).end()  # type: ignore[union-attr]
+    while position < len(path):
+        step = STEP.match(path, position)
+        assert step, path[position:]
+        value = value[step[1] if step[1] is not None else ast.literal_eval(step[2])]
+        position = step.end()
+    return value
+
+
+@MANY
+@given(
+    st.recursive(
+        st.text(min_size=1, max_size=2),
+        lambda values: st.lists(values, max_size=3)
+        | st.dictionaries(st.text(max_size=3) | KEYS | st.integers() | st.none(), values, max_size=3),
+        max_leaves=6,
+    )
+)
+@example({"a b": "x", "it's": "x", '"': "x", "'\"": "x", "\n": "x", "": "x", "0": "x", "ª": "x", "a\n": "x", "class": "x"})
+@example({1: "x", "1": "y", None: "z", "None": ["x", {"[0]": "x", ".b": "y", "]": "z"}]})
+def test_paths_lead_to_their_texts(value: Any) -> None:
+    for origin, leaf in leaves(wrap(value, None, "v")):
+        assert find(value, path_of(origin)) == leaf
+
+
+@EXAMPLES
+@given(st.integers() | st.floats() | st.booleans())
+def test_numbers_print_as_themselves(number: Any) -> None:
+    for expression in ("{{ n }}", "{{ n ~ '' }}", "{{ [n] }}", "{{ n|string }}", "{{ '%s' % n }}", "{{ {'a': n} }}"):
+        template = Template(expression)
+        assert template.trace(n=number) == template.render(n=number)
+        assert "n" in {path for _, _, path in template.trace(n=number).spans}

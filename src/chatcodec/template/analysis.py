@@ -44,6 +44,8 @@ def is_text(node: nodes.Expr) -> bool:
     """Whether the value of `node` is always a string that may be added to strings and printed as it is."""
     if isinstance(node, nodes.Const):
         return isinstance(node.value, str)
+    if isinstance(node, nodes.CondExpr):
+        return node.expr2 is not None and is_text(node.expr1) and is_text(node.expr2)
     return isinstance(node, nodes.Concat) or (isinstance(node, nodes.Filter) and node.name in TEXT_FILTERS)
 
 

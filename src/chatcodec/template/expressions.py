@@ -9,6 +9,7 @@ from jinja2 import nodes
 from jinja2.compiler import CodeGenerator, Frame
 
 from .analysis import LOOP_COUNTERS, KnownMacro, is_constant, is_text, plain_access, terms
+from .budget import LONG
 
 OPERATORS = {"eq": "==", "ne": "!=", "gt": ">", "gteq": ">=", "lt": "<", "lteq": "<=", "in": "in", "notin": "not in"}
 DICT_READS = ("get", "items", "keys", "values")
@@ -186,11 +187,19 @@ class ExpressionWriter(CodeGenerator):
             elif operand.op in ("in", "notin"):
                 comparisons.append(f"({'not ' if operand.op == 'notin' else ''}contains(_m, {left}, {right}))")
             elif operand.op in ("eq", "ne"):
-                comparisons.append(f"({'not ' if operand.op == 'ne' else ''}equal(_m, {left}, {right}))")
+                comparisons.append(f"({'not ' if operand.op == 'ne' else ''}{self._equal(left, right)})")
             else:
                 comparisons.append(f"compare(_m, {operand.op!r}, {left}, {right})")
             left, cheap, number = name, constant, False
         self.write(comparisons[0] if len(comparisons) == 1 else f"({' and '.join(comparisons)})")
+
+    def _equal(self, left: str, right: str) -> str:
+        """Short strings, the usual thing, are compared in place."""
+        if len(right) > 120:
+            return f"equal(_m, {left}, {right})"
+        name = self.temporary_identifier()
+        short = f"type({name} := {left}) is str and len({name}) < {LONG}"
+        return f"({name} == {right} if {short} else equal(_m, {name}, {right}))"
 
     def _counter(self, node: nodes.Node, frame: Frame) -> str | None:
         """The source of `loop.index` and its like, where the loop counts by itself."""
@@ -218,6 +227,12 @@ class ExpressionWriter(CodeGenerator):
 
     def _lookup(self, node: nodes.Getattr | nodes.Getitem, frame: Frame) -> None:
         access = plain_access(node)
+        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const) and node.arg.value == 0:
+            self._end(node.node, 0, frame)
+            return
+        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Neg) and _is_one(node.arg.node):
+            self._end(node.node, -1, frame)
+            return
         if access is None:
             self.write(f"{_lookup(node)}(")
             self.visit(node.node, frame)
@@ -240,6 +255,12 @@ class ExpressionWriter(CodeGenerator):
         self.write(f"({values}[{key!r}] if type({name} := ")
         self.visit(node.node, frame)
         self.write(f") is {kind} and {key!r} in {values} else {_lookup(node)}({name}, {key!r}))")
+
+    def _end(self, node: nodes.Expr, index: int, frame: Frame) -> None:
+        """The first or last item of what is nearly always a list with items."""
+        name = self.temporary_identifier()
+        self.write(f"({name}[{index}] if type({name} := {self._source(node, frame)}) is list and {name}")
+        self.write(f" else item({name}, {index}))")
 
     def _field(self, node: nodes.Getattr | nodes.Getitem, key: str, frame: Frame) -> str | None:
         if not isinstance(node.node, nodes.Name):
@@ -422,6 +443,10 @@ class Loop:
             "depth": "1",
             "depth0": "0",
         }[name]
+
+
+def _is_one(node: nodes.Node) -> bool:
+    return isinstance(node, nodes.Const) and node.value == 1
 
 
 def _lookup(node: nodes.Expr) -> str:

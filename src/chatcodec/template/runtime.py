@@ -20,7 +20,7 @@ from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import missing
 
 from ..errors import BudgetExceeded
-from .budget import LARGEST_INTEGER_BITS, LONG, Meter, current_meter
+from .budget import ELEMENT, LARGEST_INTEGER_BITS, LONG, Meter, current_meter
 from .environment import ChatEnvironment, tojson
 from .expressions import DICT_READS, DIRECT_METHODS
 from .filters import guarded_filters, in_context
@@ -30,6 +30,7 @@ from .objects import Macro, Namespace, SelfReference
 __all__ = ["ENVIRONMENT", "namespace"]
 
 TEXT = (str,)
+SHORTENING = frozenset(("strip", "lstrip", "rstrip", "split"))
 CHUNK = 64
 """The passes of a loop between two looks at the clock."""
 TESTS: dict[str, Callable[..., Any]] = {**JINJA_TESTS}  # type: ignore[dict-item]
@@ -217,15 +218,30 @@ METHODS["format_map"] = _format_map
 
 
 def direct_method(name: str, kinds: tuple[type, ...], methods: Mapping[str, Any], otherwise: Any) -> Callable[..., Any]:
-    """`owner.name(...)` for an owner that is nearly always a string."""
+    """`owner.name(...)` for an owner that is nearly always a string, and a short one: then only its result counts."""
     method = methods[name]
+    of_string = getattr(str, name)
+    kind = str if name in SHORTENING else None
 
     def run(meter: Meter, owner: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if type(owner) is kind and not kwargs and len(owner) < LONG:
+            result = of_string(owner, *args)
+            meter.chars -= len(owner) + (ELEMENT * len(result) if type(result) is list else 0)
+            if meter.chars < 0:
+                meter.overrun()
+            return result
         if type(owner) in kinds:
             return method(meter, owner, *args, **kwargs)
         return otherwise(meter, name, owner, *args, **kwargs)
 
-    return run
+    def ask(meter: Meter, owner: Any, /, *args: Any) -> Any:
+        if isinstance(owner, str) and len(owner) < LONG:
+            return of_string(owner, *args)
+        if type(owner) in kinds:
+            return method(meter, owner, *args)
+        return otherwise(meter, name, owner, *args)
+
+    return ask if name in ("startswith", "endswith") else run
 
 
 def callers(
