@@ -587,7 +587,7 @@ BOMBS: dict[str, str] = {
     "times_content": expr("messages[0].content * 10**9"),
     "times_markup": expr("('x'|safe) * 10**9"),
     "times_bytes": expr("('x'.encode() * 10**9)|length"),
-    "times_loop": repeat(discard("'x' * (1000000 + i)")),
+    "times_loop": repeat(repeat(discard("'x' * (1000000 + i)"), 100)),
     "times_list_loop": repeat(discard("[i] * 100000")),
     "times_default_argument": "{% macro m(a='x' * 10**9) %}{{ a }}{% endmacro %}{{ m() }}",
     "times_in_condition": "{% if 'x' * 10**9 == 'x' * 10**9 %}{% endif %}",

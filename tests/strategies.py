@@ -95,6 +95,7 @@ class _Writer:
     def __init__(self, draw: Draw) -> None:
         self.draw = draw
         self.numbers = count()
+        self.has_media = self.one(False, False, False, False, True)
 
     def one(self, *values: Any) -> Any:
         return self.draw(st.sampled_from(values))
@@ -122,17 +123,17 @@ class _Writer:
     # -- messages
 
     def opening(self) -> Message:
-        return {"role": self.one("system", "developer"), "content": self.content()}
+        return {"role": self.one("system", "developer"), "content": self.content(self.text_part)}
 
     def user(self) -> Message:
-        message = {"role": "user", "content": self.content(self.media)}
+        message = {"role": "user", "content": self.content(self.text_part, self.media)}
         return {**message, "name": "Ann"} if self.one(False, False, False, True) else message
 
     def answer(self) -> list[Message]:
         message: Message = {"role": "assistant", **self.reasoning()}
         said = self.one("content", "content", "refusal", "refusal part", "nothing")
         if said == "content":
-            message["content"] = self.content()
+            message["content"] = self.content(self.text_part)
         elif said == "refusal":
             message |= {"content": None, "refusal": self.text()}
         elif said == "refusal part":
@@ -152,7 +153,7 @@ class _Writer:
         names = [self.one(*NAMES) for _ in range(self.draw(st.integers(1, 3)))]
         ids = self.one("call_long{0:015d}", "abcdef{0:03d}", "same", None, "")
         calls = [self.call(name, self.identity(ids, number)) for number, name in enumerate(names)]
-        content = self.one({}, {"content": None}, {"content": ""}, {"content": self.content()})
+        content = self.one({}, {"content": None}, {"content": ""}, {"content": self.content(self.text_part)})
         results = [self.result(name, self.identity(ids, number)) for number, name in enumerate(names)]
         answered = self.one(results, results, results[::-1] if ids and ids != "same" else results, results[:-1])
         return [
@@ -198,16 +199,15 @@ class _Writer:
 
     # -- content
 
-    def content(self, media: Callable[[], Message] | None = None) -> Any:
-        if self.maybe():
-            return self.text()
-        kinds = (self.text_part, self.text_part, *((media,) if media else ()))
-        return [self.one(*kinds)() for _ in self.up_to(3)]
+    def content(self, *kinds: Callable[[], Message]) -> Any:
+        return self.text() if self.maybe() else [self.one(*kinds)() for _ in self.up_to(3)]
 
     def text_part(self) -> Message:
         return {"type": "text", "text": self.text()}
 
     def media(self) -> Message:
+        if not self.has_media:
+            return self.text_part()
         return self.one(  # type: ignore[no-any-return]
             {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}},
             {"type": "image", "image": "a.png"},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,8 @@ from .template.traced import Traced, TracedBool, TracedFloat, TracedInt, TracedT
 
 UNSAID = frozenset(("role", "id", "tool_call_id", "type"))
 """Fields of a message, a call or a part that steer the template and tell the model nothing."""
+SAID = frozenset(("content", "refusal", "tool_calls", "function_call"))
+"""Fields of a message that `strict` does not let a template leave out; old reasoning is left out by many on purpose."""
 
 
 class Prompt:
@@ -61,23 +63,23 @@ class Trace:
 
     @cached_property
     def dropped(self) -> list[str]:
-        return [*self.unsaid, *self._dropped_others()]
-
-    @cached_property
-    def unsaid(self) -> list[str]:
-        """What was dropped of the messages."""
-        return [
-            path
-            for index, message in enumerate(self._messages)
-            for name, value in message.items()
-            if name not in UNSAID and not (name == "name" and message["role"] in ("tool", "function"))
-            for path in self._lost(value, f"messages[{index}].{name}")
-        ]
-
-    def _dropped_others(self) -> Iterable[str]:
+        paths = [path for _, path in self._dropped_messages()]
         for name, value in self._others.items():
             if isinstance(value, list):
-                yield from self._lost(value, name)
+                paths += self._lost(value, name)
+        return paths
+
+    @property
+    def unsaid(self) -> list[str]:
+        """What was dropped of that which the messages say and call."""
+        return [path for name, path in self._dropped_messages() if name in SAID]
+
+    def _dropped_messages(self) -> Iterator[tuple[str, str]]:
+        for index, message in enumerate(self._messages):
+            for name, value in message.items():
+                if name not in UNSAID and not (name == "name" and message["role"] in ("tool", "function")):
+                    for path in self._lost(value, f"messages[{index}].{name}"):
+                        yield name, path
 
     @cached_property
     def _shown(self) -> set[int]:

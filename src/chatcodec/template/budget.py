@@ -8,9 +8,10 @@ net under the counting.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import chain
 from time import thread_time
 from typing import Any
 
@@ -149,29 +150,33 @@ class Meter:
             self.text(len(value))
             return len(value) + 1
         total = 1
-        stack: list[Iterable[Any]] = [(value,)]
+        stack: list[tuple[Iterator[Any], Namespace | None]] = [(iter((value,)), None)]
+        inside: list[Namespace] = []
         while stack:
-            for node in stack.pop():
+            nodes, namespace = stack[-1]
+            for node in nodes:
                 if isinstance(node, str):
                     size = len(node)
                     self.text(size)
-                elif isinstance(node, dict):
+                elif isinstance(node, dict | Mapping):
                     size = len(node)
-                    stack.append(node.keys())
-                    stack.append(node.values())
+                    stack.append((chain(node.keys(), node.values()), None))
                 elif isinstance(node, list | tuple | set | frozenset | KeysView | ValuesView | ItemsView):
                     size = len(node)
-                    stack.append(node)
-                elif isinstance(node, Mapping):
-                    size = len(node)
-                    stack.append(tuple(node.items()))
-                elif isinstance(node, Namespace):
+                    stack.append((iter(node), None))
+                elif isinstance(node, Namespace) and not any(node is other for other in inside):
                     size = 1
-                    stack.append((node._attrs,))
+                    inside.append(node)
+                    stack.append((iter((node._attrs,)), node))
                 else:
                     continue
                 total += size + 1
                 self.step(size + 1)
+                break
+            else:
+                stack.pop()
+                if namespace is not None:
+                    inside.pop()
         return total
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from io import StringIO
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jinja2 import nodes
 from jinja2.compiler import Frame, MacroRef, find_undeclared
@@ -75,6 +75,7 @@ class Compiler(ExpressionWriter):
         self.writeline(f"def {name}(_m, ctx):", node, 1)
         self.indent()
         self.writeline("resolve = ctx.get")
+        self._enter(node)
         undeclared = find_undeclared(node.body, ("self", "super"))
         if "self" in undeclared:
             self.writeline(f"{frame.symbols.declare_parameter('self')} = SelfReference(_m, ctx, blocks)")
@@ -87,8 +88,17 @@ class Compiler(ExpressionWriter):
             self.writeline(f"g_{constant} = resolve({constant!r}, missing)")
         self.enter_frame(frame)
         self.blockvisit(node.body, frame)
-        self.return_buffer_contents(frame)
+        self._leave(frame)
         self.outdent()
+
+    def _enter(self, node: Any) -> None:
+        """Pay for a call of a block or a macro."""
+        self.writeline(f"_m.steps -= {cost_of(node.body)}; _m.depth -= 1")
+        self.writeline("if _m.steps < 0 or _m.depth < 0: _m.overrun()")
+
+    def _leave(self, frame: Frame) -> None:
+        self.writeline("_m.depth += 1")
+        self.return_buffer_contents(frame)
 
     def indent(self) -> None:
         super().indent()
@@ -308,9 +318,9 @@ class Compiler(ExpressionWriter):
             return
         self.writeline("caller = ")
         self._macro_object(name, reference)
-        self.writeline(f"{frame.buffer}.append(text(_m, ", node)
+        self.writeline(f"{frame.buffer}.append(", node)
         self.visit_Call(node.call, frame, forward_caller=True)
-        self.write("))")
+        self.write(")")
 
     def _macro_function(self, node: nodes.Macro | nodes.CallBlock, frame: Frame) -> tuple[str, MacroRef]:
         frame = frame.inner()
@@ -338,14 +348,12 @@ class Compiler(ExpressionWriter):
             macro.function = name
         self.writeline(f"def {name}({', '.join(parameters)}):", node)
         self.indent()
-        self.writeline(f"_m.steps -= {cost_of(node.body)}; _m.depth -= 1")
-        self.writeline("if _m.steps < 0 or _m.depth < 0: _m.overrun()")
+        self._enter(node)
         self.buffer(frame)
         self.enter_frame(frame)
         self._defaults(node, frame)
         self.blockvisit(node.body, frame)
-        self.writeline("_m.depth += 1")
-        self.return_buffer_contents(frame)
+        self._leave(frame)
         self.outdent()
         return name, reference
 
@@ -379,9 +387,9 @@ class Compiler(ExpressionWriter):
         self.enter_frame(filter_frame)
         self.buffer(filter_frame)
         self.blockvisit(node.body, filter_frame)
-        self.writeline(f"{frame.buffer}.append(text(_m, ", node)
+        self.writeline(f"{frame.buffer}.append(", node)
         self.visit(node.filter, filter_frame)
-        self.write("))")
+        self.write(")")
         self.leave_frame(filter_frame)
 
     def visit_AssignBlock(self, node: nodes.AssignBlock, frame: Frame) -> None:

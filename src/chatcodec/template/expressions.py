@@ -11,6 +11,9 @@ from jinja2.compiler import CodeGenerator, Frame
 from .analysis import LOOP_COUNTERS, KnownMacro, is_constant, is_text, plain_access, terms
 from .budget import LONG
 
+HASHED_BITS = 60
+MOST_LONG_NUMBERS = 100
+"""Longer numbers may share one hash, and many of them make Python's compiler and dicts quadratic."""
 OPERATORS = {"eq": "==", "ne": "!=", "gt": ">", "gteq": ">=", "lt": "<", "lteq": "<=", "in": "in", "notin": "not in"}
 DICT_READS = ("get", "items", "keys", "values")
 NUMBERS = LOOP_COUNTERS - {"previtem", "nextitem", "first", "last"}
@@ -60,6 +63,7 @@ class ExpressionWriter(CodeGenerator):
         self._given_names: frozenset[str] = frozenset()
         self._constant_names: frozenset[str] = frozenset()
         self._fields: dict[tuple[str, str], str] = {}
+        self._long_numbers = 0
 
     def _text(self, node: nodes.Expr, frame: Frame) -> str:
         source = self._source(node, frame)
@@ -108,7 +112,12 @@ class ExpressionWriter(CodeGenerator):
             self.visit(node, frame)
 
     def visit_Const(self, node: nodes.Const, frame: Frame) -> None:
-        self.write(repr(node.value) if not isinstance(node.value, float) else f"float({str(node.value)!r})")
+        value = node.value
+        if isinstance(value, int) and value.bit_length() > HASHED_BITS:
+            self._long_numbers += 1
+            if self._long_numbers > MOST_LONG_NUMBERS:
+                self.fail(f"more than {MOST_LONG_NUMBERS} numbers of more than {HASHED_BITS} bits", node.lineno)
+        self.write(f"float({str(value)!r})" if isinstance(value, float) else repr(value))
 
     def visit_Name(self, node: nodes.Name, frame: Frame) -> None:
         if node.ctx == "store" and frame.toplevel and self._assign_stack:

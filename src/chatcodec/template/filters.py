@@ -26,7 +26,7 @@ DEEP = frozenset(
     ["pprint", "sort", "dictsort", "unique", "groupby", "min", "max", "sum", "xmlattr", "urlencode", "string", "format"]
 )
 """Filters that walk, compare or print whole structures."""
-NUMBERED = frozenset(("center", "indent", "batch", "slice", "round", "wordwrap", "truncate"))
+NUMBERED = frozenset(("center", "indent", "batch", "slice", "wordwrap", "truncate"))
 LAZY = frozenset(("map", "select", "reject", "selectattr", "rejectattr", "batch", "slice", "items"))
 
 Filter = Callable[..., Any]
@@ -127,6 +127,11 @@ def _check_join(meter: Meter, value: Any, d: Any = "", attribute: Any = None) ->
         meter.weigh(value)
 
 
+def _check_round(meter: Meter, value: Any, precision: Any = 0, method: Any = "common") -> None:
+    if isinstance(precision, int) and (precision < 0 or method != "common"):
+        meter.number(abs(precision))
+
+
 def _check_format(meter: Meter, value: Any, *args: Any, **kwargs: Any) -> None:
     check_percent(meter, str(value), kwargs or args)
 
@@ -136,4 +141,5 @@ CHECKS: dict[str, Callable[..., None]] = {
     "indent": _check_indent,
     "join": _check_join,
     "format": _check_format,
+    "round": _check_round,
 }

@@ -123,3 +123,6 @@ class SelfReference:
     def __getitem__(self, name: str) -> Callable[[], str]:
         block = self._blocks[name]
         return lambda: block(self._meter, self._context)
+
+    def __repr__(self) -> str:
+        return "<TemplateReference None>"

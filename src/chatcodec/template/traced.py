@@ -47,7 +47,8 @@ def part(spans: Spans, start: int, end: int) -> Spans:
         first, last = max(first, start), min(last, end)
         return ((first - start, last - start, origin),) if first < last else ()
     found = []
-    for first, last, origin in spans[max(bisect_right(spans, (start,)) - 1, 0) :]:
+    for index in range(max(bisect_right(spans, (start,)) - 1, 0), len(spans)):
+        first, last, origin = spans[index]
         if first >= end:
             break
         first, last = max(first, start), min(last, end)

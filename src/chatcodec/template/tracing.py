@@ -32,8 +32,8 @@ TEXT = (str, Traced, TracedKey)
 
 
 def join(meter: Meter, parts: Sequence[str]) -> str:
-    if len(parts) == 1:
-        return text(meter, parts[0])
+    if len(parts) == 1 and isinstance(parts[0], str):
+        return str(parts[0])
     meter.text(sum(map(len, parts)))
     return combine(parts)
 
