@@ -304,7 +304,8 @@ class ExpressionWriter(CodeGenerator):
             self.write(f"join(_m, {frame.buffer})")
         else:
             self.visit(node.node, frame)
-        self.signature(node, frame)
+        if not _asks_default_layout(node):
+            self.signature(node, frame)
         self.write(")")
 
     def _default(self, node: nodes.Filter, frame: Frame) -> bool:
@@ -452,6 +453,14 @@ class Loop:
             "depth": "1",
             "depth0": "0",
         }[name]
+
+
+def _asks_default_layout(node: nodes.Filter) -> bool:
+    """`tojson(ensure_ascii=False)` asks for what `tojson` does anyway."""
+    if node.name != "tojson" or node.args or node.dyn_args or node.dyn_kwargs or len(node.kwargs) != 1:
+        return False
+    value = node.kwargs[0].value
+    return node.kwargs[0].key == "ensure_ascii" and isinstance(value, nodes.Const) and value.value is False
 
 
 def _is_one(node: nodes.Node) -> bool:

@@ -311,11 +311,10 @@ def _json_encoder() -> Callable[[Any], str]:
 
 
 _dumps = _json_encoder()
-_DEFAULT_LAYOUT = {"ensure_ascii": False}
 
 
 def f_tojson(meter: Meter, value: Any, /, *args: Any, **kwargs: Any) -> str:
-    if args or (kwargs and kwargs != _DEFAULT_LAYOUT):
+    if args or kwargs:
         check_json_layout(meter, meter.weigh(value), *args, **kwargs)
         result = tojson(value, *args, **kwargs)
     else:
