@@ -17,7 +17,7 @@ from jinja2.utils import _PassArg
 
 from ..errors import BudgetExceeded
 from .budget import Meter, current_meter
-from .methods import check_percent
+from .methods import check_percent, metered_list
 
 SLOW_TEXT = frozenset(("urlize", "striptags", "wordwrap", "xmlattr", "urlencode", "pprint", "title", "wordcount"))
 """Filters that run regular expressions or worse over their text."""
@@ -27,7 +27,6 @@ DEEP = frozenset(
 )
 """Filters that walk, compare or print whole structures."""
 NUMBERED = frozenset(("center", "indent", "batch", "slice", "wordwrap", "truncate"))
-LAZY = frozenset(("map", "select", "reject", "selectattr", "rejectattr", "batch", "slice", "items"))
 
 Filter = Callable[..., Any]
 
@@ -56,13 +55,15 @@ def in_context(function: Filter) -> Filter:
 
 def _guarded(name: str, function: Filter) -> Filter:
     def run(meter: Meter, value: Any, /, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(value, Iterator):
+            value = metered_list(meter, value)  # long chains of lazy filters would overflow the stack
         check_filter(meter, name, value, args, kwargs)
         result = function(value, *args, **kwargs)
         if isinstance(result, str):
             meter.text(len(result))
         elif isinstance(result, list):
             meter.text(8 * len(result))
-        elif name in LAZY:
+        elif isinstance(result, Iterator):
             return _paced(meter, result)
         return result
 

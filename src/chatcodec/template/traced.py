@@ -329,6 +329,17 @@ class TracedMarkup(Traced):
     def __radd__(self, other: str) -> str:
         return self.join_escaped((other, self)) if isinstance(other, str) else NotImplemented
 
+    def __mod__(self, values: Any) -> str:
+        if isinstance(values, tuple):
+            return self.of(percent(self, tuple(map(_safe, values))))
+        if isinstance(values, dict):
+            return self.of(percent(self, {name: _safe(value) for name, value in values.items()}))
+        return self.of(percent(self, _safe(values)))
+
+
+def _safe(value: Any) -> Any:
+    return escaped(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
 
 def escaped(text: str) -> str:
     return by_segment(text, lambda plain: str(escape(plain)))

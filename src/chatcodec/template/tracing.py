@@ -20,6 +20,7 @@ from .traced import (
     escaped,
     percent,
     realign,
+    spans_of,
     within,
 )
 
@@ -35,7 +36,9 @@ def join(meter: Meter, parts: Sequence[str]) -> str:
     if len(parts) == 1 and isinstance(parts[0], str):
         return str(parts[0])
     meter.text(sum(map(len, parts)))
-    return combine(parts)
+    result = combine(parts)
+    meter.text(8 * len(spans_of(result)))
+    return result
 
 
 def text(meter: Meter, value: Any) -> str:
@@ -56,7 +59,7 @@ def add(meter: Meter, *terms: Any) -> Any:
 def modulo(meter: Meter, left: Any, right: Any) -> Any:
     if isinstance(left, str):
         check_percent(meter, left, right)
-        return pay(meter, percent(left, right))
+        return pay(meter, left % right if isinstance(left, TracedMarkup) else percent(left, right))
     return runtime.modulo(meter, left, right)
 
 
