@@ -28,7 +28,8 @@ from hostile_templates import BOMBS, BOUNDED, ESCAPES, HARMLESS, MESSAGES
 
 SECONDS = 2.0  # of CPU time: a busy machine does not change it
 MEGABYTES = 300.0
-WALL_SECONDS = 20.0
+CPU_LIMIT = 10  # seconds until a template that hangs is killed; of a clock on the wall, so many:
+WALL_SECONDS = 60.0
 ADDRESS_SPACE = 600 << 20
 MODES = ("render", "trace")
 TABLES = ("ESCAPES", "BOMBS", "BOUNDED", "HARMLESS")
@@ -84,6 +85,7 @@ def examine(engine_name: str, table: str, name: str, mode: str) -> Report:
     source = source_of(table, name)
     messages = copy.deepcopy(MESSAGES)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT, CPU_LIMIT + 1))
     started = time.process_time()
     detail = ""
     try:
@@ -145,8 +147,11 @@ def fork_and_examine(request: dict[str, Any]) -> Report:
     os.close(readable)
     _, status, usage = os.wait4(child, 0)
     if received and not timed_out:
-        return json.loads(received)
-    how = "killed by signal " + str(os.WTERMSIG(status)) if os.WIFSIGNALED(status) else "no report"
+        received_report: Report = json.loads(received)
+        return received_report
+    killed_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    timed_out = timed_out or killed_by == signal.SIGXCPU
+    how = f"killed by signal {killed_by}" if killed_by else "no report"
     return {
         "outcome": "timeout" if timed_out else "died",
         "detail": "" if timed_out else how,
@@ -187,7 +192,8 @@ class Server:
         self.process.stdin.flush()
         line = self.process.stdout.readline()
         assert line, "the server of hostile templates did not start"
-        return json.loads(line)
+        report: Report = json.loads(line)
+        return report
 
     def close(self) -> None:
         self.process.communicate()

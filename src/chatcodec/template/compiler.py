@@ -169,13 +169,12 @@ class Compiler(ExpressionWriter):
         loop_frame.loop_frame = True
         else_frame = frame.inner()
         loop = self._plan_loop(node)
-        if loop.extended:
-            loop_ref = loop_frame.symbols.declare_parameter("loop")
-            self._loops[loop_ref] = loop
+        loop_ref = loop_frame.symbols.declare_parameter("loop") if loop.extended else ""
         loop_frame.symbols.analyze_node(node, for_branch="body")
         if node.else_:
             else_frame.symbols.analyze_node(node, for_branch="else")
         filtered = self._loop_filter(node, frame, loop_frame) if node.test else ""
+        self._loops[loop_ref] = loop
         if node.recursive:
             self.writeline("def loop(reciter, loop_render_func, depth=0):", node)
             self.indent()
@@ -197,6 +196,7 @@ class Compiler(ExpressionWriter):
         self.outdent()
         if not node.recursive or node.else_:
             self.leave_frame(loop_frame)
+        self._loops.pop(loop_ref, None)
         if node.else_:
             self.writeline(f"if {loop.empty}:")
             self.indent()
@@ -429,68 +429,77 @@ class Compiler(ExpressionWriter):
     # -- output
 
     def visit_Output(self, node: nodes.Output, frame: Frame) -> None:
-        pieces: list[str | _Literal] = []
+        pieces: list[_Piece] = []
         for child in node.nodes:
             self._emit(child, frame, pieces)
         self._flush(frame, pieces)
 
-    def _flush(self, frame: Frame, pieces: list[str | _Literal]) -> None:
-        sources = [repr(piece.text) if isinstance(piece, _Literal) else piece for piece in pieces]
-        if len(sources) == 1:
-            self.writeline(f"{frame.buffer}.append({sources[0]})")
-        elif sources:
-            self.writeline(f"{frame.buffer} += ({', '.join(sources)})")
+    def _flush(self, frame: Frame, pieces: list[_Piece]) -> None:
+        """Write the statement that adds the pieces to the buffer, each on the line that errors in it are told from."""
+        if not pieces:
+            return
+        self.writeline(f"{frame.buffer}.append(" if len(pieces) == 1 else f"{frame.buffer} += (")
+        for piece in pieces:
+            self.newline(piece.node)
+            self.write(repr(piece.source) if piece.literal else piece.source)
+            self.write(", " if len(pieces) > 1 else "")
+        self.write(")")
         pieces.clear()
 
-    def _emit(self, node: nodes.Expr, frame: Frame, pieces: list[str | _Literal]) -> None:
+    def _emit(self, node: nodes.Expr, frame: Frame, pieces: list[_Piece]) -> None:
         """Add the source of the texts that `node` prints to `pieces`, or write statements that do."""
         if isinstance(node, nodes.TemplateData):
-            _add_literal(pieces, node.data)
+            _add_literal(pieces, node.data, node)
         elif isinstance(node, nodes.Const):
-            _add_literal(pieces, str(node.value))
+            _add_literal(pieces, str(node.value), node)
         elif isinstance(node, nodes.Concat):
             for part in node.nodes:
                 self._emit(part, frame, pieces)
         elif isinstance(node, nodes.Filter) and node.name == "safe" and node.node is not None and not node.args:
             self._emit(node.node, frame, pieces)
         elif isinstance(node, nodes.Add) and any(map(is_text, terms(node))):
-            self._emit_sum(terms(node), frame, pieces)
+            self._emit_sum(node, frame, pieces)
         else:
-            pieces.append(self._text(node, frame))
+            pieces.append(_Piece(self._text(node, frame), node))
 
-    def _emit_sum(self, terms: list[nodes.Expr], frame: Frame, pieces: list[str | _Literal]) -> None:
+    def _emit_sum(self, node: nodes.Add, frame: Frame, pieces: list[_Piece]) -> None:
         """Strings added only to be printed are printed one by one, unless one of them turns out to be no string."""
         self._flush(frame, pieces)
-        sources = []
+        parts = []
         guards = []
-        for term in terms:
+        for term in terms(node):
             if isinstance(term, nodes.Const):
-                sources.append(repr(term.value))
+                parts.append(_Piece(repr(term.value), term))
                 continue
             name = self.temporary_identifier()
             self.newline(term)
             self.write(f"{name} = {self._source(term, frame)}")
-            sources.append(name)
+            parts.append(_Piece(name, term))
             guards.append(f"type({name}) in TEXT")
-        if guards:
-            self.writeline(f"if {' and '.join(guards)}:")
-            self.indent()
-            self._flush(frame, [*sources])
-            self.outdent()
-            self.writeline("else:")
-            self.indent()
-            self._flush(frame, [f"text(_m, add(_m, {', '.join(sources)}))"])
-            self.outdent()
-        else:
-            self._flush(frame, [*sources])
+        if not guards:
+            self._flush(frame, parts)
+            return
+        summed = f"text(_m, add(_m, {', '.join(part.source for part in parts)}))"
+        self.writeline(f"if {' and '.join(guards)}:")
+        self.indent()
+        self._flush(frame, parts)
+        self.outdent()
+        self.writeline("else:")
+        self.indent()
+        self._flush(frame, [_Piece(summed, node)])
+        self.outdent()
 
 
-class _Literal(NamedTuple):
-    text: str
+class _Piece(NamedTuple):
+    """The source of one printed text, or, if it is literal, the text itself; and where in the template it stands."""
+
+    source: str
+    node: nodes.Node
+    literal: bool = False
 
 
-def _add_literal(pieces: list[str | _Literal], text: str) -> None:
-    if pieces and isinstance(last := pieces[-1], _Literal):
-        pieces[-1] = _Literal(last.text + text)
+def _add_literal(pieces: list[_Piece], text: str, node: nodes.Node) -> None:
+    if pieces and pieces[-1].literal:
+        pieces[-1] = pieces[-1]._replace(source=pieces[-1].source + text)
     elif text:
-        pieces.append(_Literal(text))
+        pieces.append(_Piece(text, node, literal=True))

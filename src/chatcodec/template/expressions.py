@@ -134,7 +134,7 @@ class ExpressionWriter(CodeGenerator):
         self._container(node, lambda: super(ExpressionWriter, self).visit_List(node, frame))
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
-        if node.ctx == "store":
+        if node.ctx != "load":
             self.write("(")
             for item in node.items:
                 self.visit(item, frame)
@@ -334,7 +334,8 @@ class ExpressionWriter(CodeGenerator):
     def visit_Test(self, node: nodes.Test, frame: Frame) -> None:
         self._known("test", node, frame)
         inline = INLINE_TESTS.get(node.name)
-        if inline is not None and not (node.args or node.kwargs or node.dyn_args or node.dyn_kwargs):
+        literal = isinstance(node.node, nodes.Literal)
+        if inline is not None and not literal and not (node.args or node.kwargs or node.dyn_args or node.dyn_kwargs):
             self.write(self._defined(node, frame) or inline.format(self._source(node.node, frame)))
             return
         self.write(f"x_{node.name}(" if node.name in self.environment.tests else f"no_test({node.name!r}, ")

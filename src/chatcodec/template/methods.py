@@ -8,6 +8,7 @@ from typing import Any
 
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import SandboxedFormatter
+from markupsafe import EscapeFormatter, Markup
 
 from .budget import ELEMENT, LONG, Meter, current_meter
 
@@ -48,6 +49,7 @@ class StringMethods(dict[str, Callable[..., Any]]):
         self["replace"] = self._replacing(kind.replace)
         self["translate"] = self._translating(kind.translate)
         self["encode"] = _encode
+        self["maketrans"] = lambda meter, value, /, *args: str.maketrans(*args)
 
     @staticmethod
     def _walking(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -175,6 +177,10 @@ class Formatter(SandboxedFormatter):
         return str(super().format_field(value, format_spec))
 
 
+class MarkupFormatter(Formatter, EscapeFormatter):
+    """`Markup.format`: what is put in is escaped."""
+
+
 def check_spec(spec: str) -> None:
     for number in re.findall(r"\d+", spec):
         current_meter.get().number(int(number[:20]))
@@ -192,7 +198,9 @@ def guard_method(
     """A method, such as one that was stored in a variable, with its cost paid for."""
     owner, name = function.__self__, function.__name__
     if isinstance(owner, str) and name in methods:
-        return lambda *args, **kwargs: methods[name](meter, owner, *args, **kwargs)
+        if not isinstance(owner, Markup):
+            return lambda *args, **kwargs: methods[name](meter, owner, *args, **kwargs)
+        methods[name](meter, str(owner), *args, **kwargs)  # pays for what markup does in much the same way
     if isinstance(owner, bytes) and name not in _BYTES_METHODS:
         raise SecurityError(f"bytes.{name} is not available in a chat template")
     if name == "decode" and args:

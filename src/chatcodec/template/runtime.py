@@ -18,13 +18,23 @@ from jinja2.filters import FILTERS as JINJA_FILTERS
 from jinja2.runtime import LoopContext
 from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import missing
+from markupsafe import Markup
 
 from ..errors import BudgetExceeded
 from .budget import ELEMENT, LARGEST_INTEGER_BITS, LONG, Meter, current_meter
 from .environment import ChatEnvironment, tojson
 from .expressions import DICT_READS, DIRECT_METHODS
-from .filters import guarded_filters, in_context
-from .methods import CONTAINERS, Formatter, StringMethods, check_braces, check_percent, guard_method, pay
+from .filters import guarded_filters, in_context, without_context
+from .methods import (
+    CONTAINERS,
+    Formatter,
+    MarkupFormatter,
+    StringMethods,
+    check_braces,
+    check_percent,
+    guard_method,
+    pay,
+)
 from .objects import Macro, Namespace, SelfReference
 
 __all__ = ["ENVIRONMENT", "namespace"]
@@ -204,7 +214,10 @@ item = ENVIRONMENT.getitem
 
 def _format(meter: Meter, template: str, /, *args: Any, **kwargs: Any) -> str:
     check_braces(meter, template, args, kwargs)
-    result: str = pay(meter, Formatter(ENVIRONMENT).vformat(template, args, kwargs))
+    formatter = Formatter(ENVIRONMENT)
+    if isinstance(template, Markup):
+        formatter = MarkupFormatter(ENVIRONMENT, escape=template.escape)
+    result: str = pay(meter, type(template)(formatter.vformat(template, args, kwargs)))
     return result
 
 
@@ -347,6 +360,8 @@ def f_fromjson(meter: Meter, value: Any, /) -> Any:
 
 
 def f_trim(meter: Meter, value: Any, /, chars: str | None = None) -> str:
+    if isinstance(value, Markup):
+        return pay(meter, value.strip(chars))  # type: ignore[no-any-return]
     return METHODS["strip"](meter, value if isinstance(value, str) else text(meter, value), chars)  # type: ignore[no-any-return]
 
 
@@ -424,9 +439,12 @@ def install(
 ) -> dict[str, Any]:
     """Give `environment` its filters and tests, for `map` and `select`; the names compiled code calls them by."""
     environment.filters = {name: in_context(function) for name, function in filters.items()}
-    environment.tests = dict(tests)
+    environment.tests = {**tests}
+    for name in ("filter", "test"):
+        environment.tests[name] = without_context(tests[name], environment)
     names = {f"f_{name}": function for name, function in filters.items()}
-    names |= {f"x_{name}": function for name, function in tests.items() if name.isidentifier()}
+    compiled: Mapping[str, Any] = environment.tests
+    names |= {f"x_{name}": test for name, test in compiled.items() if name.isidentifier()}
     return names
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import index
 from typing import Any, Self, SupportsIndex, TypeAlias
 
 from markupsafe import escape
@@ -37,7 +38,9 @@ def make(text: str, spans: Spans) -> str:
 def spans_of(text: str) -> Spans:
     if not isinstance(text, Traced):
         return ()
-    return ((0, len(text), text),) if text._spans is None else text._spans
+    if text._spans is not None:
+        return text._spans
+    return ((0, len(text), text),) if text else ()
 
 
 def part(spans: Spans, start: int, end: int) -> Spans:
@@ -47,8 +50,8 @@ def part(spans: Spans, start: int, end: int) -> Spans:
         first, last = max(first, start), min(last, end)
         return ((first - start, last - start, origin),) if first < last else ()
     found = []
-    for index in range(max(bisect_right(spans, (start,)) - 1, 0), len(spans)):
-        first, last, origin = spans[index]
+    for place in range(max(bisect_right(spans, (start,)) - 1, 0), len(spans)):
+        first, last, origin = spans[place]
         if first >= end:
             break
         first, last = max(first, start), min(last, end)
@@ -69,7 +72,8 @@ def combine(parts: Iterable[str]) -> str:
         length = len(text)
         if type(text) is not str and isinstance(text, Traced):
             if text._spans is None:
-                spans.append((position, position + length, text))
+                if length:
+                    spans.append((position, position + length, text))
             else:
                 for start, end, origin in text._spans:
                     spans.append((position + start, position + end, origin))
@@ -108,6 +112,8 @@ def realign(result: str, source: str) -> str:
     spans = spans_of(source)
     if not spans or not result:
         return str(result)
+    if len(result) == len(source):
+        return make(str(result), spans)
     if len(spans) == 1 and spans[0][0] == 0 and spans[0][1] == len(source):
         return make(str(result), ((0, len(result), spans[0][2]),))
     owners = _owners(source)
@@ -166,7 +172,7 @@ class Traced(str):
         return combine((other, self))
 
     def __mul__(self, count: SupportsIndex) -> str:
-        return combine([self] * count.__index__())
+        return combine([self] * index(count))
 
     __rmul__ = __mul__
 
@@ -179,8 +185,7 @@ class Traced(str):
     def __getitem__(self, key: SupportsIndex | slice) -> str:
         text = str.__getitem__(self, key)
         if not isinstance(key, slice):
-            index = key.__index__()
-            start = index + len(self) if index < 0 else index
+            start = index(key) % len(self)
             return make(text, part(spans_of(self), start, start + 1))
         start, stop, step = key.indices(len(self))
         if step == 1:
@@ -217,10 +222,27 @@ class Traced(str):
         return by_segment(self, lambda text: text.translate(table))
 
     def expandtabs(self, tabsize: Any = 8) -> str:
-        return realign(str.expandtabs(self, tabsize), self)
+        parts: list[str] = []
+        position = column = 0
+        for match in re.finditer(r"[\t\n\r]", self):
+            parts.append(piece(self, position, match.start()))
+            column += match.start() - position
+            position = match.end()
+            mark = piece(self, match.start(), position)
+            if match[0] == "\t":
+                width = tabsize - column % tabsize if tabsize > 0 else 0
+                mark = by_segment(mark, lambda _, width=width: " " * width)  # type: ignore[misc]
+                column += width
+            else:
+                column = 0
+            parts.append(mark)
+        parts.append(piece(self, position, len(self)))
+        return combine(parts)
 
     def zfill(self, width: SupportsIndex) -> str:
-        return realign(str.zfill(self, width), self)
+        zeros = "0" * (len(str.zfill(self, width)) - len(self))
+        sign = 1 if zeros and self[:1] in ("+", "-") else 0
+        return combine((piece(self, 0, sign), zeros, piece(self, sign, len(self))))
 
     def strip(self, chars: str | None = None) -> str:
         start = len(self) - len(str.lstrip(self, chars))
@@ -254,16 +276,13 @@ class Traced(str):
 
     def partition(self, sep: str, /) -> tuple[str, str, str]:
         head, middle, _ = str.partition(self, sep)
-        return self._parted(len(head), len(head) + len(middle))
+        return _parted(self, len(head), len(head) + len(middle))
 
     def rpartition(self, sep: str, /) -> tuple[str, str, str]:
         head, middle, _ = str.rpartition(self, sep)
-        return self._parted(len(head), len(head) + len(middle))
+        return _parted(self, len(head), len(head) + len(middle))
 
-    def _parted(self, first: int, second: int) -> tuple[str, str, str]:
-        return piece(self, 0, first), piece(self, first, second), piece(self, second, len(self))
-
-    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> str:
+    def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> str:
         changed = str.replace(self, old, new, count)
         if changed == self or not (isinstance(self, Traced) or isinstance(new, Traced)):
             return changed if not isinstance(self, Traced) else self if changed == self else changed
@@ -303,7 +322,7 @@ class Traced(str):
 
 
 class TracedMarkup(Traced):
-    """What `|safe` and `|escape` give: added to other text, it escapes that text, as markupsafe's `Markup` does."""
+    """What `|safe` and `|escape` give: whatever it is put together with is escaped, as by markupsafe's `Markup`."""
 
     __slots__ = ()
 
@@ -315,13 +334,16 @@ class TracedMarkup(Traced):
 
     @classmethod
     def join_escaped(cls, parts: Iterable[str]) -> TracedMarkup:
-        return cls.of(combine([part if hasattr(part, "__html__") else escaped(part) for part in parts]))
+        return cls.of(combine([_safe(part) for part in parts]))
 
     def __html__(self) -> str:
         return self
 
     def __str__(self) -> str:
         return make(str.__str__(self), spans_of(self))
+
+    def __repr__(self) -> str:
+        return f"Markup({str.__repr__(self)})"
 
     def __add__(self, other: str) -> str:
         return self.join_escaped((self, other)) if isinstance(other, str) else NotImplemented
@@ -336,6 +358,46 @@ class TracedMarkup(Traced):
             return self.of(percent(self, {name: _safe(value) for name, value in values.items()}))
         return self.of(percent(self, _safe(values)))
 
+    def join(self, items: Iterable[str], /) -> str:
+        return self.of(Traced.join(self, [_safe(item) for item in items]))
+
+
+def _as_markup(result: Any) -> Any:
+    if isinstance(result, str):
+        return TracedMarkup.of(result)
+    return type(result)(map(TracedMarkup.of, result)) if isinstance(result, list | tuple) else result
+
+
+def _markup_method(name: str) -> Callable[..., Any]:
+    method = getattr(Traced, name)
+    escapes = name in ("replace", "ljust", "rjust", "center")
+
+    def run(self: TracedMarkup, *args: Any, **kwargs: Any) -> Any:
+        if escapes and len(args) > 1:
+            args = (args[0], _safe(args[1]), *args[2:])
+        return _as_markup(method(self, *args, **kwargs))
+
+    return run
+
+
+_SAME_KIND = """
+    __mul__ __rmul__ __getitem__ lower upper casefold swapcase capitalize title translate expandtabs zfill strip lstrip
+    rstrip removeprefix removesuffix split rsplit splitlines partition rpartition replace ljust rjust center
+"""
+for _name in _SAME_KIND.split():
+    setattr(TracedMarkup, _name, _markup_method(_name))
+
+
+class TracedMethods:
+    """The methods of strings, plain or traced, as functions: `TracedMethods().strip(text)`."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def run(text: str, *args: Any, **kwargs: Any) -> Any:
+            kind = type(text) if isinstance(text, Traced) else Traced
+            return getattr(kind, name)(text, *args, **kwargs)
+
+        return run
+
 
 def _safe(value: Any) -> Any:
     return escaped(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
@@ -343,6 +405,10 @@ def _safe(value: Any) -> Any:
 
 def escaped(text: str) -> str:
     return by_segment(text, lambda plain: str(escape(plain)))
+
+
+def _parted(text: str, first: int, second: int) -> tuple[str, str, str]:
+    return piece(text, 0, first), piece(text, first, second), piece(text, second, len(text))
 
 
 def _placed(text: str, inner: str, start: int) -> str:
@@ -507,11 +573,15 @@ def _printed(value: Any) -> Iterator[str]:
             yield ": "
             yield from _printed(item)
         yield "}"
+    elif isinstance(value, TracedMarkup):
+        yield "Markup("
+        yield from _printed(str(value))
+        yield ")"
     elif isinstance(value, Traced):
         quoted = repr(str.__str__(value))
         yield quoted[0]
-        inner = quoted[1:-1]
-        yield make(inner, spans_of(value)) if len(inner) == len(value) else realign(inner, value)
+        mark = '"' if quoted[0] == "'" else "'"  # in front of it, each part is quoted as the whole is
+        yield by_segment(value, lambda part: repr(mark + part)[2:-1])
         yield quoted[-1]
     elif isinstance(value, TracedInt | TracedFloat | TracedBool):
         yield str(value)
@@ -534,6 +604,19 @@ def path_of(origin: Origin) -> str:
         else:
             path += f"[{key}]"
     return path
+
+
+def untraced(value: Any) -> Any:
+    """A copy of `value` in plain builtin types."""
+    if isinstance(value, str):
+        return str.__str__(value) if isinstance(value, Traced) else value
+    if isinstance(value, TracedBool):
+        return bool(value)
+    if isinstance(value, TracedInt | TracedFloat):
+        return int(value) if isinstance(value, TracedInt) else float(value)
+    if type(value) is dict:
+        return {untraced(name): untraced(item) for name, item in value.items()}
+    return type(value)(map(untraced, value)) if type(value) in (list, tuple) else value
 
 
 class TracedText(str):

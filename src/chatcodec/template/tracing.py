@@ -15,12 +15,14 @@ from .traced import (
     TracedBool,
     TracedKey,
     TracedMarkup,
+    TracedMethods,
     as_text,
     combine,
     escaped,
     percent,
     realign,
     spans_of,
+    untraced,
     within,
 )
 
@@ -103,6 +105,10 @@ class _Formatter(Formatter):
 
 def _format(meter: Meter, template: str, /, *args: Any, **kwargs: Any) -> str:
     check_braces(meter, template, args, kwargs)
+    if isinstance(template, TracedMarkup):
+        args = tuple(escaped(text(meter, value)) for value in args)
+        kwargs = {name: escaped(text(meter, value)) for name, value in kwargs.items()}
+        return TracedMarkup.of(_format(meter, str(template), *args, **kwargs))
     formatter = _Formatter(ENVIRONMENT)
     plain = formatter.vformat(str.__str__(template), args, kwargs)
     traced = formatter.traced(str.__str__(template), args, kwargs)
@@ -115,7 +121,7 @@ def _guard_format(name: str, template: str) -> Callable[..., str]:
 
 
 ENVIRONMENT = ChatEnvironment(_guard_format)
-METHODS = StringMethods(Traced)
+METHODS = StringMethods(TracedMethods())
 METHODS["format"] = _format
 METHODS["format_map"] = lambda meter, template, mapping: _format(meter, template, **mapping)
 call, call_method = runtime.callers(ENVIRONMENT, TEXT, METHODS)
@@ -162,10 +168,13 @@ def f_indent(meter: Meter, value: Any, /, width: int | str = 4, first: bool = Fa
         parts.append(line)
     result = combine(parts)
     meter.text(len(result))
-    return result
+    return TracedMarkup.of(result) if isinstance(value, TracedMarkup) else result
 
 
 def f_format(meter: Meter, value: Any, /, *args: Any, **kwargs: Any) -> str:
+    if isinstance(value, TracedMarkup):
+        check_percent(meter, value, kwargs or args)
+        return value % (kwargs or args)
     plain = PLAIN_FILTERS["format"](meter, value, *args, **kwargs)  # the checks, and the errors
     traced = percent(text(meter, value), kwargs or args)
     return traced if traced == plain else str(plain)
@@ -183,6 +192,11 @@ def f_escape(meter: Meter, value: Any, /) -> str:
 
 def f_forceescape(meter: Meter, value: Any, /) -> str:
     return f_escape(meter, text(meter, value))
+
+
+def f_pprint(meter: Meter, value: Any, /) -> str:
+    result: str = PLAIN_FILTERS["pprint"](meter, untraced(value))
+    return realign(result, value) if isinstance(value, str) else result
 
 
 def followed(function: Filter) -> Filter:
@@ -236,6 +250,7 @@ FILTERS: dict[str, Filter] = {
     "e": f_escape,
     "escape": f_escape,
     "forceescape": f_forceescape,
+    "pprint": f_pprint,
 }
 LOOKING_UP = (
     "map",
