@@ -61,7 +61,7 @@ class Planted:
 
 
 def misplaced(text: TracedText, planted: Planted) -> Iterator[str]:
-    """The planted words that `text` holds without telling the right origin; a count of those found comes last."""
+    """A line for each planted word in `text` that is not under its own path, and for each fault in the spans."""
     spans = text.spans
     position = 0
     for start, end, _ in spans:

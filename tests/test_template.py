@@ -818,30 +818,33 @@ LIST_FILTERS = (
     "tojson(indent=1)",
 )  # fmt: skip
 METHODS = (
-    ".upper()", ".lower()", ".strip()", ".split()", ".split('l')", ".split(', ', 1)", ".replace('l', 'LL')",
-    ".lstrip('H')", ".startswith('He')", ".endswith(s)", ".find('o')", ".join(words)", ".title()",
-    ".splitlines()", ".partition(' ')", ".format(n)", ".items()", ".get('a')", ".keys()|list", ".count('l')",
-    ".index(1)", ".zfill(5)", ".rstrip()",
+    "upper()", "lower()", "strip()", "split()", "split('l')", "split(', ', 1)", "replace('l', 'LL')", "lstrip('H')",
+    "startswith('He')", "endswith(s)", "find('o')", "join(words)", "title()", "splitlines()", "partition(' ')",
+    "format(n)", "count('l')", "zfill(5)", "rstrip()", "rsplit('o')[0]", "isdigit()",
 )  # fmt: skip
 TESTS_USED = (
     "defined", "not defined", "string", "none", "not none", "mapping", "iterable", "number", "odd", "true",
     "boolean", "sequence", "sameas(null)", "eq(n)", "in(xs)", "divisibleby(2)", "integer", "undefined", "lower",
 )  # fmt: skip
-BINARY = (
-    "+", "+", "~", "~", "-", "*", "%", "//", "==", "!=", "<", ">=", "in", "not in", "and", "or",
-)  # fmt: skip
+NUMERIC = ("+", "-", "*", "//", "%", "==", "!=", "<", ">=", "/", "~")
 LOOP = (
     "index", "index0", "first", "last", "length", "revindex", "previtem", "nextitem", "depth", "cycle('a', 'b')",
     "changed(x)",
 )  # fmt: skip
+LITERALS = (
+    "0", "1", "-2", "2.5", "'a'", "'<l>'", "''", "true", "none", "[]", "{}", "[1, 'a']", "{'a': 1}", "('x', 2)",
+)  # fmt: skip
+NUMBERS = ("n", "1", "2", "f", "yes", "s|length", "xs[0]", "loop.index", "d.a", "people[0].age", "i|int", "-n")
 KINDS = (
-    "binary", "binary", "filter", "filter", "method", "test", "item", "attribute", "slice", "if", "not", "list", "dict",
-    "chain", "concat", "call", "minus",
+    "add", "concat", "numbers", "compare", "logic", "filter", "filter", "method", "test", "in", "item", "attribute",
+    "slice", "if", "not", "list", "dict", "call", "any",
 )  # fmt: skip
 
 
 @st.composite
 def expression(draw: st.DrawFn, depth: int = 3) -> str:
+    """An expression; most of them have a value in `CONTEXT`."""
+
     def inner() -> str:
         return draw(expression(depth - 1))
 
@@ -849,53 +852,46 @@ def expression(draw: st.DrawFn, depth: int = 3) -> str:
         return draw(st.sampled_from(choices))
 
     if depth == 0 or draw(st.integers(0, 3)) == 0:
-        literals = (
-            "0",
-            "1",
-            "-2",
-            "2.5",
-            "'a'",
-            "'<l>'",
-            "''",
-            "true",
-            "none",
-            "[]",
-            "{}",
-            "[1, 'a']",
-            "{'a': 1}",
-            "('x', 2)",
-        )
-        return one(*NAMES, *NAMES, *INSIDE, *literals, f"loop.{one(*LOOP)}", "ns.v", "m('q')", "m()")
-    kind = one(*KINDS)
-    if kind == "binary":
-        return f"({inner()} {one(*BINARY)} {inner()})"
-    if kind == "filter":
-        return f"({inner()}|{one(*TEXT_FILTERS, *LIST_FILTERS)})"
-    if kind == "method":
-        return f"({one('s', 'text', 'd', 'words', inner())}{one(*METHODS)})"
-    if kind == "test":
-        return f"({inner()} is {one(*TESTS_USED)})"
-    if kind == "item":
-        return f"{one('d', 'xs', 's', 'people', 'messages', inner())}[{one('0', '-1', '9', inner())}]"
-    if kind == "attribute":
-        owner = one("d", "x", "people[0]", "messages[1]", inner())
-        return f"{owner}.{one('a', 'name', 'content', 'role', 'b', 'at', 'tool_calls')}"
-    if kind == "slice":
-        sliced, step = one("s", "xs", "pair", "n", "null", "(s ~ n)"), one("", "", ":2", ":-1")
-        return f"{sliced}[{one('', '1', '-2', 'n')}:{one('', '2', '-1', 'n')}{step}]"
-    if kind == "if":
-        return f"({inner()} if {inner()}{one('', ' else ' + inner())})"
-    if kind == "list":
-        return f"[{inner()}, {inner()}]"
-    if kind == "dict":
-        return f"{{'k': {inner()}, s: {inner()}}}"
-    if kind == "chain":
-        return f"({inner()} {one('<', '==', '!=', '>')} {inner()} {one('<=', '==', 'in')} {inner()})"
-    if kind == "concat":
-        return f"({inner()} ~ {inner()} ~ {inner()})"
-    if kind == "call":
-        return f"m({inner()})"
-    return f"(-{inner()})" if kind == "minus" else f"(not {inner()})"
+        return one(*NAMES, *NAMES, *INSIDE, *LITERALS, f"loop.{one(*LOOP)}", "ns.v", "m('q')", "m()")
+    match one(*KINDS):
+        case "add":
+            return f"({inner()} ~ '' + {inner()}|string + 'x')"
+        case "concat":
+            return f"({inner()} ~ {inner()} ~ {inner()})"
+        case "numbers":
+            return f"({one(*NUMBERS)} {one(*NUMERIC)} {one(*NUMBERS)})"
+        case "compare":
+            return f"({inner()} {one('==', '!=')} {inner()}) ~ ({one(*NUMBERS)} < {one(*NUMBERS)} <= {one(*NUMBERS)})"
+        case "logic":
+            return f"({inner()} {one('and', 'or')} {inner()})"
+        case "filter":
+            filters = one(*TEXT_FILTERS, *LIST_FILTERS)
+            return f"({one(inner(), f'({inner()} ~ s)', 'xs', 'words', 'people', 'd')}|{filters})"
+        case "method":
+            return f"({inner()} ~ ''){one('', '', '[1:]')}.{one(*METHODS)}"
+        case "test":
+            return f"({inner()} is {one(*TESTS_USED)})"
+        case "in":
+            return f"({inner()} {one('in', 'not in')} {one('xs', 'words', 'pair', '[s, n]', 'd.b.c')})"
+        case "item":
+            return f"{one('d', 'xs', 's', 'people', 'messages', 'pair', inner())}[{one('0', '-1', '9', inner())}]"
+        case "attribute":
+            owner = one("d", "x", "people[0]", "messages[1]", "people[1].at", inner())
+            return f"{owner}.{one('a', 'name', 'content', 'role', 'b', 'at', 'tool_calls')}"
+        case "slice":
+            step = one("", "", ":2", ":-1")
+            return f"{one('s', 'xs', 'pair', '(s ~ n)')}[{one('', '1', '-2', 'n')}:{one('', '2', '-1', 'n')}{step}]"
+        case "if":
+            return f"({inner()} if {inner()}{one('', f' else {inner()}')})"
+        case "not":
+            return f"(not {inner()})"
+        case "list":
+            return f"[{inner()}, {inner()}]"
+        case "dict":
+            return f"{{'k': {inner()}, s: {inner()}}}"
+        case "call":
+            return f"m({inner()})"
+    return f"({inner()} {one('+', '-', '*', '<', '>', 'in')} {inner()})"
 
 
 @st.composite
@@ -951,6 +947,12 @@ def statement(draw: st.DrawFn, depth: int = 2, in_loop: bool = False) -> str:
     return f"{{% if {value()} %}}{{% {one('break', 'continue')} %}}{{% endif %}}"
 
 
+PRELUDE = (
+    "{% macro m(x, y=1) %}<{{ x }}{{ y }}{{ caller() if caller is defined }}>{% endmacro %}"
+    "{% set ns = namespace(v=s) %}{% set x = {'a': 1} %}{% set i = 2 %}"
+)
+
+
 def program(depth: int = 2, in_loop: bool = False) -> st.SearchStrategy[str]:
     return st.lists(statement(depth, in_loop), min_size=1, max_size=3).map("".join)
 
@@ -958,13 +960,13 @@ def program(depth: int = 2, in_loop: bool = False) -> st.SearchStrategy[str]:
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(expression())
 def test_random_expression(source: str) -> None:
-    check(f"{{% macro m(x, y=1) %}}<{{{{ x }}}}>{{% endmacro %}}{{% set ns = namespace(v=s) %}}{{{{ {source} }}}}")
+    check(f"{PRELUDE}{{{{ {source} }}}}")
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(program())
 def test_random_program(source: str) -> None:
-    check(source)
+    check(PRELUDE + source)
 
 
 # Errors

@@ -12,11 +12,14 @@ from typing import Any
 
 from .capabilities import NINE, Capabilities
 from .errors import UnsupportedInput
-from .messages import REASONING_FIELDS, Message, Tool
+from .messages import REASONING_FIELDS, Message, Tool, plain
 from .template import jsontext
 from .template.traced import combine
 
 TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+LEGACY_ID = "call"
+"""The id of a call in the old `function_call`, which had none."""
+MOST_OPEN_TURNS = 64
 MEDIA_ALIASES = (("image", "image_url"), ("audio", "input_audio"), ("video", "video_url"))
 
 
@@ -25,10 +28,10 @@ def adapt(messages: list[Message], tools: list[Tool] | None, takes: Capabilities
     adapted = [
         _message(alias_reasoning(message), f"messages[{index}]", takes) for index, message in enumerate(messages)
     ]
-    _function_calls(adapted)
     _identify(adapted, takes)
     if takes.tool_name_needed:
-        _name_results(adapted)
+        for call, answer in _answers(adapted):
+            answer.setdefault("name", call["function"]["name"])
     return adapted, [_tool(tool, takes) for tool in tools] if tools else tools
 
 
@@ -53,7 +56,7 @@ def is_plain(messages: list[Message], takes: Capabilities) -> bool:
 
 
 def _message(message: Message, path: str, takes: Capabilities) -> Message:
-    message = dict(message)
+    message = dict(alias_reasoning(message))
     role = message["role"]
     if role == "developer" and not takes.developer:
         message["role"] = role = "system"
@@ -101,7 +104,9 @@ def _result(content: Any, path: str, takes: Capabilities) -> Any:
         return content if "tool" in takes.text_parts else _flat(content, path)
     if isinstance(content, list) and any(_part_type(part) for part in content):
         return _parts(content, path, "tool", takes)
-    if isinstance(content, dict) and takes.structured_results:
+    if content == []:
+        return content if "tool" in takes.text_parts else ""
+    if takes.structured_results:
         return content
     return jsontext.dumps(content)
 
@@ -156,30 +161,35 @@ def _part_type(part: Any) -> Any:
 def _calls(message: Message, path: str, takes: Capabilities) -> None:
     if message.get("function_call") and not message.get("tool_calls"):
         function = message.pop("function_call")
-        message["tool_calls"] = [{"type": "function", "function": function}]
+        call = _call({"type": "function", "function": function}, f"{path}.function_call", "", takes)
+        message["tool_calls"] = [{"id": LEGACY_ID, **call}]
+        return
     calls = message.get("tool_calls")
     if not calls:
         message.pop("tool_calls", None)
         return
-    message["tool_calls"] = [_call(call, f"{path}.tool_calls[{index}]", takes) for index, call in enumerate(calls)]
+    message["tool_calls"] = [
+        _call(call, f"{path}.tool_calls[{index}]", ".function", takes) for index, call in enumerate(calls)
+    ]
 
 
-def _call(call: dict[str, Any], path: str, takes: Capabilities) -> dict[str, Any]:
+def _call(call: dict[str, Any], path: str, inner: str, takes: Capabilities) -> dict[str, Any]:
+    """A call with its arguments as they are taken; `inner` leads from the call's path to its function's."""
     function = call.get("function")
     if function is None and isinstance(call.get("name"), str):
-        return {**call, "arguments": _arguments(call.get("arguments"), f"{path}.arguments", takes)}
+        inner = ""
+        function = {name: value for name, value in call.items() if name not in ("id", "type")}
+        call = {name: value for name, value in call.items() if name in ("id", "type")}
     if not isinstance(function, dict):
         kind = call.get("type")
-        reason = (
-            "a tool call needs a function"
-            if kind in (None, "function")
-            else f"no template takes calls of type {kind!r}"
+        known = kind in (None, "function")
+        raise UnsupportedInput(
+            path, "a call needs a function" if known else f"no template takes calls of type {kind!r}"
         )
-        raise UnsupportedInput(path, reason)
     if not isinstance(function.get("name"), str) or not function["name"]:
-        raise UnsupportedInput(f"{path}.function.name", "a tool call must name its function")
-    arguments = _arguments(function.get("arguments"), f"{path}.function.arguments", takes)
-    return {**call, "type": call.get("type", "function"), "function": {**function, "arguments": arguments}}
+        raise UnsupportedInput(f"{path}{inner}.name", "a tool call must name its function")
+    arguments = _arguments(function.get("arguments"), f"{path}{inner}.arguments", takes)
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def _arguments(arguments: Any, path: str, takes: Capabilities) -> Any:
@@ -187,10 +197,7 @@ def _arguments(arguments: Any, path: str, takes: Capabilities) -> Any:
     if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
         return "{}" if takes.arguments == "string" else {}
     if isinstance(arguments, str):
-        try:
-            parsed = jsontext.loads(arguments)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise UnsupportedInput(path, f"the arguments are no valid JSON: {error}") from None
+        parsed = _parsed(arguments, path)
         if takes.arguments != "object":
             return arguments
         if not isinstance(parsed, dict):
@@ -201,64 +208,95 @@ def _arguments(arguments: Any, path: str, takes: Capabilities) -> Any:
     return arguments
 
 
-def _function_calls(messages: list[Message]) -> None:
-    """Results of the old `function_call`, which had no ids, answer the call before them."""
-    for call, answer in _answers(messages):
-        if (
-            "id" not in call
-            and answer.get("name") == call.get("function", {}).get("name")
-            and "tool_call_id" not in answer
-        ):
-            call["id"] = answer["tool_call_id"] = "call"
+def _parsed(arguments: str, path: str) -> Any:
+    try:
+        plain(json.loads(arguments, parse_constant=_no_constant), path)
+        return jsontext.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        raise UnsupportedInput(path, f"the arguments are no valid JSON: {error}") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _answers(messages: list[Message]) -> Iterator[tuple[dict[str, Any], Message]]:
-    """Each tool result with the call that it answers: by id among the calls before it, else in order."""
-    open_calls: list[dict[str, Any]] = []
+    """Each tool result with the call that it answers: the last one open with its id, else its name, else in order."""
+    turns: list[list[Message]] = []
     for message in messages:
-        if message["role"] == "assistant":
-            open_calls = list(message.get("tool_calls") or open_calls)
-        elif message["role"] in ("tool", "function") and open_calls:
-            wanted = message.get("tool_call_id")
-            named = [call for call in open_calls if wanted is not None and call.get("id") == wanted]
-            call = named[0] if named else open_calls[0]
-            open_calls.remove(call)
-            yield call, message
+        if message["role"] == "assistant" and message.get("tool_calls"):
+            turns.append(list(message["tool_calls"]))
+        elif message["role"] in ("tool", "function"):
+            turns = [turn for turn in turns[-MOST_OPEN_TURNS:] if turn]
+            call = _answered_call(turns, message)
+            if call is not None:
+                yield call, message
+
+
+def _answered_call(turns: list[list[Message]], answer: Message) -> Message | None:
+    """Take the call that `answer` belongs to out of the open ones."""
+    wanted, name = answer.get("tool_call_id"), answer.get("name")
+
+    def fits(call: dict[str, Any]) -> bool:
+        if wanted is not None:
+            return bool(call.get("id") == wanted)
+        return name is None or bool(call["function"]["name"] == name)
+
+    for turn in reversed(turns):
+        for index, call in enumerate(turn):
+            if fits(call):
+                return turn.pop(index)
+    return turns[-1].pop(0) if turns and turns[-1] and wanted is None else None
 
 
 def _identify(messages: list[Message], takes: Capabilities) -> None:
-    """Give calls ids where the template needs them, needs other ones, or would mistake one call for another."""
+    """Give ids where the template needs them, needs other ones, or would mistake one call for another."""
     calls = [call for message in messages for call in message.get("tool_calls") or ()]
-    ids = [call.get("id") for call in calls]
-    missing = not all(isinstance(identity, str) and identity for identity in ids)
-    repeated = len(set(map(str, ids))) < len(ids)
-    unfit = takes.tool_call_ids == "nine" and not all(_is_nine(identity) for identity in ids)
-    if not (unfit or (missing and not takes.missing_ids) or (repeated and takes.tool_call_ids == "none")):
+    results = [message for message in messages if message["role"] in ("tool", "function")]
+    fresh = _calls_without_use(calls, takes)
+    if not fresh and not _unlinked(results, takes):
         return
     pairs = list(_answers(messages))
-    for number, call in enumerate(calls):
-        call["id"] = NINE.format(number)
+    for number in fresh:
+        calls[number]["id"] = NINE.format(number)
     for call, answer in pairs:
-        answer["tool_call_id"] = call["id"]
+        if "id" in call:
+            answer["tool_call_id"] = call["id"]
+    for answer in results:
+        if takes.tool_call_ids == "nine" and not _is_nine(answer.get("tool_call_id")):
+            answer["tool_call_id"] = NINE.format(999)
+
+
+def _calls_without_use(calls: list[dict[str, Any]], takes: Capabilities) -> list[int]:
+    """The positions of the calls whose ids the template cannot use."""
+    found = []
+    seen: set[str] = set()
+    for number, call in enumerate(calls):
+        identity = call.get("id")
+        hidden = takes.tool_call_ids == "none"
+        missing = not isinstance(identity, str) or not identity
+        unfit = takes.tool_call_ids == "nine" and not _is_nine(identity)
+        if unfit or (missing and (hidden or not takes.missing_ids)) or (hidden and str(identity) in seen):
+            found.append(number)
+        seen.add(str(identity))
+    return found
+
+
+def _unlinked(results: list[Message], takes: Capabilities) -> bool:
+    """Whether the template would look in vain for the id of a result."""
+    ids = [answer.get("tool_call_id") for answer in results]
     if takes.tool_call_ids == "nine":
-        answered = {id(answer) for _, answer in pairs}
-        for message in messages:
-            if message["role"] in ("tool", "function") and id(message) not in answered:
-                message["tool_call_id"] = NINE.format(999)
+        return not all(map(_is_nine, ids))
+    return takes.tool_call_ids == "none" and not all(isinstance(identity, str) for identity in ids)
 
 
 def _is_nine(identity: Any) -> bool:
     return isinstance(identity, str) and len(identity) == 9 and identity.isalnum() and identity.isascii()
 
 
-def _name_results(messages: list[Message]) -> None:
-    for call, answer in _answers(messages):
-        answer.setdefault("name", call.get("function", call).get("name"))
-
-
 def _tool(tool: Tool, takes: Capabilities) -> Tool:
     if "function" in tool:
-        return tool if "type" in tool or takes.bare_tools else {"type": "function", **tool}
+        return tool if "type" in tool or takes.typeless_tools else {"type": "function", **tool}
     if takes.bare_tools or "name" not in tool:
         return tool
     return {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}

@@ -40,6 +40,8 @@ class Capabilities:
     """Tool definitions reach the prompt."""
     bare_tools: bool
     """They may stand without `{"type": "function", "function": …}` around them."""
+    typeless_tools: bool
+    """They may come as `{"function": …}` alone."""
     tool_calls: bool
     parallel_tool_calls: bool
     tool_results: bool
@@ -126,6 +128,7 @@ class Probe:
             developer=self.shows("zqsystem", [{"role": "developer", "content": "zqsystem"}, user()]),
             tools=self.shows("zqname1", [user()], tools=[definition()]),
             bare_tools=self.shows("zqname1", [user()], tools=[definition()["function"]]),
+            typeless_tools=self.shows("zqname1", [user()], tools=[{"function": definition()["function"]}]),
             tool_calls=self.shows("zqname1", self.calling(call(arguments=self.sample_arguments))),
             parallel_tool_calls=self.parallel(),
             tool_results=self.shows("zqresult", self.answered()),

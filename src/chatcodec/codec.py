@@ -131,7 +131,12 @@ class Codec:
             text = self.template.trace_wrapped({"messages": adapted, "tools": adapted_tools, **variables})
         finally:
             clock.reset(token)
-        return Trace(text, messages, {"tools": tools, **variables}, lambda: self.capabilities.media)
+        return Trace(
+            text,
+            conversation.messages,
+            {"tools": conversation.tools, **conversation.variables},
+            lambda: self.capabilities.media,
+        )
 
     def _blame(
         self, error: TemplateError, messages: list[Message], tools: Any, variables: dict[str, Any]

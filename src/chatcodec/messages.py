@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -22,6 +23,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """The names a message's reasoning goes by; the first that is given counts (transformers' order)."""
 MAX_DEPTH = 100
+MAX_BITS = 14_000
+"""Python refuses to write longer integers in decimal."""
 
 
 def read_messages(messages: Any) -> list[Message]:
@@ -61,7 +64,7 @@ def _check_shape(message: Message, path: str) -> None:
 
 
 def read_tools(tools: Any) -> list[Tool] | None:
-    """Plain copies of the tools, in OpenAI's shape or bare; None and an empty list are the same."""
+    """Plain copies of the tools, in OpenAI's shape or bare."""
     if tools is None:
         return None
     copied = plain(tools, "tools")
@@ -70,13 +73,13 @@ def read_tools(tools: Any) -> list[Tool] | None:
     for index, tool in enumerate(copied):
         if not isinstance(tool, dict):
             raise UnsupportedInput(f"tools[{index}]", f"a tool is an object, not {_kind(tool)}")
-    return copied or None
+    return copied
 
 
 def plain(value: Any, path: str, depth: int = 0) -> Any:
     """A deep copy of JSON-like data in exact builtin types. Raises `UnsupportedInput` for anything else."""
     kind = type(value)
-    if kind is str or kind is int or kind is bool or value is None:
+    if kind is str or kind is bool or value is None:
         return value
     if depth > MAX_DEPTH:
         raise UnsupportedInput(path, f"nested more than {MAX_DEPTH} levels deep")
@@ -88,9 +91,11 @@ def plain(value: Any, path: str, depth: int = 0) -> Any:
                 item if type(item) is str else plain(item, f"{path}[{index}]", depth + 1)
                 for index, item in enumerate(value)
             ]
-    except RuntimeError as error:
-        raise UnsupportedInput(path, f"it changed while it was read ({error})") from error
-    return _plain_scalar(value, path, depth)
+        return _plain_scalar(value, path, depth)
+    except UnsupportedInput:
+        raise
+    except Exception as error:
+        raise UnsupportedInput(path, f"it cannot be read ({type(error).__name__}: {error})") from error
 
 
 def _plain_dict(value: Mapping[Any, Any], path: str, depth: int) -> dict[str, Any]:
@@ -100,7 +105,7 @@ def _plain_dict(value: Mapping[Any, Any], path: str, depth: int) -> dict[str, An
             if not isinstance(name, str):
                 raise UnsupportedInput(path, f"keys are strings, not {_kind(name)}")
             name = str.__str__(name)
-        copied[name] = item if type(item) is str else plain(item, f"{path}.{name}", depth + 1)
+        copied[name] = item if type(item) is str else plain(item, child_path(path, name), depth + 1)
     return copied
 
 
@@ -110,6 +115,8 @@ def _plain_scalar(value: Any, path: str, depth: int) -> Any:
     if isinstance(value, bool):
         return bool(value)
     if isinstance(value, int):
+        if value.bit_length() > MAX_BITS:
+            raise UnsupportedInput(path, f"a number of more than {MAX_BITS:,} bits")
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -122,6 +129,16 @@ def _plain_scalar(value: Any, path: str, depth: int) -> Any:
     if callable(dump):
         return plain(dump(), path, depth + 1)
     raise UnsupportedInput(path, f"{_kind(value)} is not JSON")
+
+
+def child_path(path: str, key: str | int) -> str:
+    """The path of what stands under `key` at `path`: `path.key`, `path['odd key']` or `path[0]`."""
+    if isinstance(key, str):
+        return f"{path}.{key}" if _IDENTIFIER.match(key) else f"{path}[{key!r}]"
+    return f"{path}[{key}]"
+
+
+_IDENTIFIER = re.compile(r"[^\W\d]\w*\Z")
 
 
 def _kind(value: object) -> str:

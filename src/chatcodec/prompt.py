@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 from .adapting import TEXT_PARTS, media_kind
-from .messages import Message
-from .template.traced import Traced, TracedBool, TracedFloat, TracedInt, TracedText
+from .messages import REASONING_FIELDS, Message, child_path
+from .template.traced import TracedKey, TracedText, path_of
 
 UNSAID = frozenset(("role", "id", "tool_call_id", "type"))
-"""Fields of a message, a call or a part that steer the template and tell the model nothing."""
+"""Fields of a message or a call that steer the template and tell the model nothing."""
 SAID = frozenset(("content", "refusal", "tool_calls", "function_call"))
 """Fields of a message that `strict` does not let a template leave out; old reasoning is left out by many on purpose."""
 
@@ -47,7 +48,7 @@ class Prompt:
 
 
 class Trace:
-    """A traced render beside the traced input it was made from. `media` are the kinds of part that leave a mark."""
+    """A traced render beside the input that it was made from. `media` are the kinds of part that leave a mark."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Trace:
 
     @cached_property
     def dropped(self) -> list[str]:
+        """The paths of which nothing was shown; the outermost one where all below it is lost."""
         paths = [path for _, path in self._dropped_messages()]
         for name, value in self._others.items():
             if isinstance(value, list):
@@ -71,69 +73,100 @@ class Trace:
 
     @property
     def unsaid(self) -> list[str]:
-        """What was dropped of that which the messages say and call."""
-        return [path for name, path in self._dropped_messages() if name in SAID]
+        """What was dropped of that which the messages say and call, contents of which a part was dropped included."""
+        dropped = [path for name, path in self._dropped_messages() if name in SAID]
+        return dropped or list(self._cut_contents())
 
     def _dropped_messages(self) -> Iterator[tuple[str, str]]:
         for index, message in enumerate(self._messages):
             for name, value in message.items():
-                if name not in UNSAID and not (name == "name" and message["role"] in ("tool", "function")):
-                    for path in self._lost(value, f"messages[{index}].{name}"):
-                        yield name, path
+                if name in UNSAID or (name == "name" and message["role"] in ("tool", "function")):
+                    continue
+                if name in REASONING_FIELDS and self._said_otherwise(index, message, name):
+                    continue
+                for path in self._lost(value, child_path(f"messages[{index}]", name), content=name == "content"):
+                    yield name, path
+
+    def _said_otherwise(self, index: int, message: Message, name: str) -> bool:
+        """Whether the same reasoning, given under another name too, is shown."""
+        return any(
+            other != name and message.get(other) == message[name] and f"messages[{index}].{other}" in self._shown
+            for other in REASONING_FIELDS
+        )
+
+    def _cut_contents(self) -> Iterator[str]:
+        counts: dict[str, int] = {}
+        for start, end, origin in self.text.origins:
+            path = path_of(origin)
+            counts[path] = counts.get(path, 0) + _visible(self.text[start:end])
+        for index, message in enumerate(self._messages):
+            path = f"messages[{index}].content"
+            if isinstance(message.get("content"), str) and counts.get(path, 0) < _visible(message["content"]):
+                yield path
 
     @cached_property
-    def _shown(self) -> set[int]:
-        """The identities of the values in the text; a text that was read as JSON is shown by what it held."""
-        shown: set[int] = set()
+    def _shown(self) -> set[str]:
+        """The paths of the values in the text, and of the JSON texts that held them."""
+        shown: set[str] = set()
+        seen: set[int] = set()
         for _, _, origin in self.text.origins:
-            while origin is not None and id(origin) not in shown:
-                shown.add(id(origin))
-                origin = origin[0] if type(origin) is tuple else origin._parent
+            if isinstance(origin, TracedKey) or id(origin) in seen:
+                continue
+            seen.add(id(origin))
+            shown.add(path_of(origin))
         return shown
 
-    def _lost(self, value: Any, path: str) -> list[str]:
-        """The paths at or under `path` of which nothing is shown: the outermost one where all below it is lost."""
-        states = set(self._states(value))
+    def _lost(self, value: Any, path: str, *, content: bool = False) -> list[str]:
+        states = set(self._states(value, path, content))
         if states == {False}:
             return [path]
         if False not in states:
             return []
-        return [lost for place, child in _children(value, path) for lost in self._lost(child, place)]
+        return [
+            lost
+            for key, child in _children(value, path)
+            for lost in self._lost(child, child_path(path, key), content=content)
+        ]
 
-    def _states(self, value: Any) -> Iterator[bool]:
-        """For each text under `value`, whether it is shown."""
-        if isinstance(value, Traced):
-            if value.strip():
-                yield id(value) in self._shown
-        elif isinstance(value, TracedInt | TracedFloat | TracedBool):
-            yield id(value) in self._shown
-        elif isinstance(value, dict) and (kind := value.get("type")) is not None and _is_part(value):
-            if kind in TEXT_PARTS:
-                for _, child in _children(value, ""):
-                    yield from self._states(child)
-            else:
-                yield media_kind(kind, self._media()) is not None
-        else:
-            for _, child in _children(value, ""):
-                yield from self._states(child)
-
-
-def _is_part(value: dict[str, Any]) -> bool:
-    """Whether an object is a part of a message's content: it holds something under the name of its type."""
-    kind = value["type"]
-    return isinstance(kind, str) and (kind in value or kind in TEXT_PARTS) and "function" not in value
+    def _states(self, value: Any, path: str, content: bool) -> Iterator[bool]:
+        """For each text or number under `value`, whether it is shown."""
+        if path in self._shown:
+            yield True
+        elif content and _is_media(value):
+            yield media_kind(value["type"], self._media()) is not None
+        elif isinstance(value, dict | list) or _is_json_text(value, path):
+            for key, child in _children(value, path):
+                yield from self._states(child, child_path(path, key), content)
+        elif value is not None and (not isinstance(value, str) or value.strip()):
+            yield False
 
 
-def _children(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _children(value: Any, path: str) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, str):
+        value = json.loads(value) if _is_json_text(value, path) else None
     if isinstance(value, dict):
-        call_or_tool = "function" in value
+        steering = _is_steering(value, path)
         for name, item in value.items():
-            if not (name in UNSAID and (call_or_tool or _holds_text(value))):
-                yield f"{path}.{name}", item
+            if not (steering and name in UNSAID):
+                yield name, item
     elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield f"{path}[{index}]", item
+        yield from enumerate(value)
 
 
-def _holds_text(value: dict[str, Any]) -> bool:
-    return value.get("type") in TEXT_PARTS and "text" in value
+def _is_steering(value: dict[str, Any], path: str) -> bool:
+    """Whether the `type` and `id` of an object only tell what it is: a call, a tool, a part with text."""
+    return "function" in value or (path.endswith("]") and value.get("type") in (*TEXT_PARTS, "function"))
+
+
+def _is_json_text(value: Any, path: str) -> bool:
+    """Whether `value` is a call's arguments as JSON text."""
+    return isinstance(value, str) and path.endswith(".arguments") and value.strip()[:1] in ("{", "[")
+
+
+def _is_media(value: Any) -> bool:
+    kind = value.get("type") if isinstance(value, dict) else None
+    return isinstance(kind, str) and kind not in TEXT_PARTS
+
+
+def _visible(text: str) -> int:
+    return sum(not character.isspace() for character in text)

@@ -117,6 +117,8 @@ def _check_replace(meter: Meter, value: Any, old: Any, new: Any, *rest: Any, **n
 
 
 def _check_indent(meter: Meter, value: Any, width: Any = 4, *rest: Any, **named: Any) -> None:
+    if isinstance(value, list):
+        raise TypeError("indent needs a text")  # jinja2's filter would add a line to the list itself
     size = width if isinstance(width, int) else len(width)
     if isinstance(value, str):
         meter.text(max(size, 0) * (value.count("\n") + 1))
