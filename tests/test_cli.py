@@ -123,10 +123,10 @@ def test_json_tells_text_spans_and_what_was_dropped(run: Run, save: Callable[...
 
 
 def test_strict_refuses_what_would_be_dropped(run: Run, save: Callable[..., Path]) -> None:
-    path = save([HELLO, thinking("Hm.", "Hi."), user("?")])
+    path = save([HELLO, {**thinking("Hm.", "Hi."), "refusal": "No."}, user("?")])
     outcome = run("encode", template(save, CONTENTS), path, "--strict")
     assert (outcome.code, outcome.out) == (1, "")
-    assert outcome.err.startswith(f"chatcodec: error: {path}: messages[1].reasoning_content: ")
+    assert outcome.err.startswith(f"chatcodec: error: {path}: messages[1].refusal: ")
 
 
 def test_generation_prompt(run: Run, save: Callable[..., Path]) -> None:
