@@ -9,6 +9,7 @@ import contextlib
 import copy
 import json
 import math
+import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -82,10 +83,17 @@ TRAITS = {
         call="{{ c.function.name }}({{ c.function.arguments if c.function.arguments is string"
         " else c.function.arguments|tojson }})"
     ),
+    "typed calls": chat(call="{% if c.type + '' == 'function' %}{{ c.function.name }}{% endif %}"),
+    "bare calls": chat(call="{{ c.name + '' }}({{ c.arguments|tojson }})"),
     "names only": chat(call="{{ c.function.name }};"),
     "first call": chat("{{ m.content }}{{ m.tool_calls[0].function.name if m.tool_calls }}"),
     "whole calls": chat("{{ m.content }}{% if m.tool_calls %}{{ m.tool_calls|tojson }}{% endif %}"),
     "ids": chat("{{ m.content }}<{{ m.tool_call_id }}>", "<{{ c.id }}>"),
+    "needs ids": chat(
+        "{% if m.role == 'tool' %}{{ m.tool_call_id + ':' }}{% endif %}{{ m.content }}",
+        "{{ c.id }};",
+        before=known_roles("user", "assistant", "tool"),
+    ),
     "nine": chat(
         "{% if m.role == 'tool' %}" + NINE_ID.replace("ID", "m.tool_call_id") + "{% endif %}{{ m.content }}",
         NINE_ID.replace("ID", "c.id") + "{{ c.function.name }}",
@@ -193,6 +201,12 @@ TEXTS: dict[str, tuple[str, list[Message], str]] = {
         [assistant("", {"function": ASKED["function"]})],
         f"[assistant]{json.dumps([{'function': ASKED['function']}])}",
     ),
+    "calls without type": ("typed calls", [assistant("", without(ASKED, "type"))], "[assistant]f"),
+    "bare calls as they were": (
+        "bare calls",
+        [assistant("", {"name": "f", "arguments": {"a": 1}})],
+        '[assistant]f({"a": 1})',
+    ),
     "tool_calls None": ("whole calls", [{**assistant("A"), "tool_calls": None}], "[assistant]A"),
     "tool_calls empty": ("whole calls", [{**assistant("A"), "tool_calls": []}], "[assistant]A"),
     # content: None, absent, parts, media, refusal
@@ -226,6 +240,8 @@ TEXTS: dict[str, tuple[str, list[Message], str]] = {
     # ids: missing, repeated, too long
     "ids as they were": ("ids", [calls({}), result("a")], "[assistant]<><call_1>[tool]a<call_1>"),
     "missing ids as they were": ("ids", [assistant("", NO_ID), {**ANSWER, "name": "f"}], "[assistant]<><>[tool]a<>"),
+    "an id for a result without": ("needs ids", [calls({}), ANSWER], "[assistant]call_1;[tool]call_1:a"),
+    "an id for a function": ("needs ids", [calls({}), function("a")], "[assistant]call_1;[tool]call_1:a"),
     "nine as they were": (
         "nine",
         [calls({}, "abcdefgh1"), result("a", "abcdefgh1")],
@@ -293,6 +309,12 @@ TEXTS: dict[str, tuple[str, list[Message], str]] = {
 def test_a_conversation_is_put_into_the_shape_that_the_template_takes(case: str) -> None:
     name, messages, text = TEXTS[case]
     assert codec(name).encode(messages).text == text
+
+
+def test_a_new_id_is_no_other_call_s() -> None:
+    messages = [assistant("", ASKED, call("g", {}, "abcdef000")), result("b", "abcdef000"), result("a")]
+    first, second, answer, last = re.findall(r"<(\w+)>", codec("nine").encode(messages).text)
+    assert first == last != second == answer
 
 
 UNTYPED = without(GET_WEATHER, "type")
@@ -478,6 +500,12 @@ DROPPED: dict[str, tuple[str, list[Message], list[str]]] = {
     "some arguments": ("one argument", [calls(SOME)], SOME_LOST),
     "some arguments of a string": ("one argument", [calls(json.dumps(SOME))], SOME_LOST),
     "no arguments": ("objects", [calls({}), calls("{}"), calls("")], []),
+    "an argument like arguments": ("objects", [calls({"arguments": "{x"})], []),
+    "an argument like arguments, lost": (
+        "one argument",
+        [calls({"city": "P", "arguments": "{x"})],
+        [f"{ARGUMENTS}.arguments"],
+    ),
     "an argument like a part": ("objects", [calls({"a": {"type": "city", "city": "Paris"}})], []),
     "an argument like a part, lost": (
         "one argument",

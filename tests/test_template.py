@@ -807,15 +807,14 @@ def test_fromjson_goes_beyond_transformers() -> None:
 NAMES = ("n", "f", "yes", "null", "s", "text", "empty", "xs", "words", "nothing", "pair", "d", "people", "messages")
 INSIDE = ("x", "y", "i", "nosuch")
 TEXT_FILTERS = (
-    "upper", "lower", "trim", "title", "capitalize", "e", "safe", "length", "list", "tojson", "string", "first",
-    "replace('l', 'xx')", "replace(s, 'y')", "indent(2)", "truncate(4)", "center(9)", "wordcount", "urlencode",
-    "default('d')", "default('d', true)", "join('-')", "reverse|join", "striptags", "int", "float", "forceescape",
+    "upper", "lower", "trim", "title", "capitalize", "e", "safe", "replace('l', 'xx')", "replace(s, 'y')", "indent(2)",
+    "truncate(4)", "center(9)", "wordcount", "urlencode", "reverse|join", "striptags", "int", "float", "forceescape",
 )  # fmt: skip
-LIST_FILTERS = (
+FILTERS_USED = (
     "first", "last", "length", "join", "join(', ')", "list", "sort", "reverse|list", "tojson", "string",
     "unique|list", "map('string')|list", "map('upper')|join", "select|list", "reject('none')|list",
     "map(attribute='name')|list", "selectattr('name')|list", "sum", "max", "batch(2)|list", "default([])",
-    "tojson(indent=1)",
+    "tojson(indent=1)", "default('d')", "default('d', true)",
 )  # fmt: skip
 METHODS = (
     "upper()", "lower()", "strip()", "split()", "split('l')", "split(', ', 1)", "replace('l', 'LL')", "lstrip('H')",
@@ -865,8 +864,10 @@ def expression(draw: st.DrawFn, depth: int = 3) -> str:
         case "logic":
             return f"({inner()} {one('and', 'or')} {inner()})"
         case "filter":
-            filters = one(*TEXT_FILTERS, *LIST_FILTERS)
-            return f"({one(inner(), f'({inner()} ~ s)', 'xs', 'words', 'people', 'd')}|{filters})"
+            value = one(inner(), f"({inner()} ~ s)", "xs", "words", "people", "d")
+            return (
+                f"({value}|{one(*FILTERS_USED)})" if draw(st.booleans()) else f"(({value} ~ '')|{one(*TEXT_FILTERS)})"
+            )
         case "method":
             return f"({inner()} ~ ''){one('', '', '[1:]')}.{one(*METHODS)}"
         case "test":
@@ -890,7 +891,7 @@ def expression(draw: st.DrawFn, depth: int = 3) -> str:
         case "dict":
             return f"{{'k': {inner()}, s: {inner()}}}"
         case "call":
-            return f"m({inner()})"
+            return f"{one('m', 'r')}({inner()})"
     return f"({inner()} {one('+', '-', '*', '<', '>', 'in')} {inner()})"
 
 
@@ -914,7 +915,7 @@ def statement(draw: st.DrawFn, depth: int = 2, in_loop: bool = False) -> str:
     name = one("x", "y", "i", "s", "xs")
     dash, plus = one("", "", "-"), one("", "", "-", "+")
     if kind == "text":
-        return one("a", " ", "\n", "\n  ", "<b>\n", "é\n\n")
+        return one("a", " ", "\n", "\n  ", "<b>\n", "é\n\n", *FIELDS)
     if kind == "print":
         return f"{{{{{dash} {value(3)} {one('', '', '-')}}}}}"
     if kind == "set":
@@ -949,7 +950,35 @@ def statement(draw: st.DrawFn, depth: int = 2, in_loop: bool = False) -> str:
 
 PRELUDE = (
     "{% macro m(x, y=1) %}<{{ x }}{{ y }}{{ caller() if caller is defined }}>{% endmacro %}"
-    "{% set ns = namespace(v=s) %}{% set x = {'a': 1} %}{% set i = 2 %}"
+    "{% macro r(c) %}{% if c is string %}{{ c }}{% elif c is iterable %}{% for p in c %}{{ p }};{% endfor %}{% endif %}"
+    "{% endmacro %}{% set ns = namespace(v=s) %}{% set x = {'a': 1} %}{% set i = 2 %}"
+)
+FIELDS = (
+    "{{ x.name }}{% if x.name %}{{ x['name'] ~ x.at.city }}{% endif %}{{ x.name is defined }}{{ x.at is defined }}",
+    "{{ y.role }}{{ y['role'] == 'user' }}{% if y.content %}{{ y.role + y.content }}{% endif %}{{ y.role }}",
+)
+"""What loops over messages do: they read the same fields again and again."""
+OWNERS = {"world": "s", "oslo": "people[1].at.city", "shadow": "d.items", "assistant": "messages[1].role"}
+"""Words of `CONTEXT` that stand nowhere else."""
+
+
+def check_owners(source: str) -> None:
+    """Words are told to come from where they do."""
+    try:
+        traced = Template(source).trace(**CONTEXT)
+    except TemplateError:
+        return
+    assert [start for start, _, _ in traced.spans] == [0, *[end for _, end, _ in traced.spans[:-1]]][
+        : len(traced.spans)
+    ]
+    for word, owner in OWNERS.items():
+        for match in re.finditer(word, traced, re.IGNORECASE):
+            paths = {path for start, end, path in traced.spans if start < match.end() and end > match.start()}
+            assert paths == {owner}
+
+
+RANDOM = settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -957,16 +986,18 @@ def program(depth: int = 2, in_loop: bool = False) -> st.SearchStrategy[str]:
     return st.lists(statement(depth, in_loop), min_size=1, max_size=3).map("".join)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@RANDOM
 @given(expression())
 def test_random_expression(source: str) -> None:
     check(f"{PRELUDE}{{{{ {source} }}}}")
+    check_owners(f"{PRELUDE}{{{{ {source} }}}}")
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@RANDOM
 @given(program())
 def test_random_program(source: str) -> None:
     check(PRELUDE + source)
+    check_owners(PRELUDE + source)
 
 
 # Errors

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -213,6 +214,10 @@ QUOTED = Forms(
 
 def template(text: str) -> Cells:
     return [(character, None) for character in text]
+
+
+def escaped(s: Cells) -> Cells:
+    return [(written, origin) for character, origin in s for written in str(escape(character))]
 
 
 class Some:
@@ -438,7 +443,11 @@ def test_spans_cover_the_text(text: str) -> None:
 # Formatting
 
 VALUES: Any = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(FEW | CHARACTERS, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers(-9999, 9999)
+    | st.sampled_from([0.0, 1.5, -2.25, 1e16, math.inf, math.nan])
+    | st.text(FEW | CHARACTERS, max_size=4),
     lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(FEW, max_size=2), values, max_size=2),
     max_leaves=4,
 )
@@ -516,6 +525,16 @@ def test_formatted_texts_keep_their_origins(s: str, t: str, u: str) -> None:
         assert cells(evaluate(expression, variables)) == expected
 
 
+def test_what_is_added_is_the_templates() -> None:
+    long = wrap("abcdefghij", None, "s")
+    for expression, added in (
+        ("s|truncate(3, true)", "..."),
+        ("s|truncate(7, true, '…')", "…"),
+        ("s|center(14)", "  "),
+    ):
+        assert cells(evaluate(expression, {"s": long}))[-len(added) :] == template(added)
+
+
 # Filters and Markup, against transformers
 
 FILTERS = [
@@ -582,10 +601,18 @@ FILTERS = [
     on("{s: 1, t: 2}|dictsort", t=T),
     on("{'k': s}|items|list"),
     on("s|attr('upper')()", CASES),
-    on("(s|e) + t", t=T),
-    on("t + (s|e)", t=T),
+    on("(s|e) + t", Forms(ESCAPES.of, lambda s, t: s + t), t=U),
+    on("t + (s|e)", Forms(ESCAPES.of, lambda s, t: t + s), t=U),
     on("'<' + (s|safe) + '>'"),
-    on("(s|e) ~ t", t=T),
+    on("(s|e) ~ t", t=U),
+    on("(s|e)[1:-1]", lambda s: escaped(s)[1:-1]),
+    on("(s|e).strip()", lambda s: strip(escaped(s))),
+    on("(s|e).split('&')", lambda s: split(escaped(s), template("&"))),
+    on("(s|safe).replace('a', t)", lambda s, t: replace(s, template("a"), escaped(t)), t=U),
+    on("(s|safe).join([t, '-'])", lambda s, t: escaped(t) + s + template("-"), t=U),
+    on("('%s'|safe) % s", ESCAPES),
+    on("('-{}-'|safe).format(s)", lambda s: template("-") + escaped(s) + template("-")),
+    on("'%s'|format(s|e)", ESCAPES),
     on("(s|safe) * 2 + '<'"),
     on("(s|safe)[1:] + '<'"),
     on("(s|safe).strip() + '<'"),
@@ -635,7 +662,7 @@ def evaluate_theirs(expression: str, variables: dict[str, Any]) -> Any:
 def test_filter(operation: Operation) -> None:
     @EXAMPLES
     @given(st.fixed_dictionaries(operation.variables))
-    @example(dict.fromkeys(operation.variables, "a<b") | {"n": 3, "items": ["a", "<"]})
+    @example({name: wrap("a<b", None, name) for name in operation.variables} | {"n": 3, "items": ["a", "<"]})
     def check(variables: dict[str, Any]) -> None:
         expected, error = attempt(evaluate_theirs, operation.expression, plain(variables))
         traced, traced_error = attempt(evaluate, operation.expression, variables)

@@ -15,7 +15,7 @@ from typing import Any
 from . import sources
 from .adapting import adapt, is_plain
 from .capabilities import Capabilities, Probe
-from .errors import BudgetExceeded, TemplateError, UnsupportedInput
+from .errors import BudgetExceeded, TemplateError, TooDeep, UnsupportedInput
 from .messages import Message, Tool, plain, read_messages, read_tools
 from .prompt import Prompt, Trace
 from .template import Budget, Template
@@ -114,9 +114,9 @@ class Codec:
         token = clock.set(now)
         try:
             return self.template.render(messages=messages, tools=tools, **conversation.variables)
-        except BudgetExceeded:
-            raise
         except TemplateError as error:
+            if isinstance(error, BudgetExceeded) and not isinstance(error, TooDeep):
+                raise
             raise self._blame(error, messages, tools, conversation.variables) from error
         finally:
             clock.reset(token)

@@ -28,6 +28,10 @@ class BudgetExceeded(TemplateError):
     """Rendering took more work or memory than its `Budget` allows."""
 
 
+class TooDeep(BudgetExceeded):
+    """Macros called one another without end, as some do on schemas that their author did not think of."""
+
+
 class UnsupportedInput(ChatCodecError):
     """The template cannot carry this input.
 

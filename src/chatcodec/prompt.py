@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ UNSAID = frozenset(("role", "id", "tool_call_id", "type"))
 """Fields of a message or a call that steer the template and tell the model nothing."""
 SAID = frozenset(("content", "refusal", "tool_calls", "function_call"))
 """Fields of a message that `strict` does not let a template leave out; old reasoning is left out by many on purpose."""
+_ARGUMENTS = re.compile(r"messages\[\d+\]\.(tool_calls\[\d+\](\.function)?|function_call)\.arguments")
 
 
 class Prompt:
@@ -160,7 +162,7 @@ def _is_steering(value: dict[str, Any], path: str) -> bool:
 
 def _is_json_text(value: Any, path: str) -> bool:
     """Whether `value` is a call's arguments as JSON text."""
-    return isinstance(value, str) and path.endswith(".arguments") and value.strip()[:1] in ("{", "[")
+    return isinstance(value, str) and _ARGUMENTS.fullmatch(path) is not None and value.strip()[:1] in ("{", "[")
 
 
 def _is_media(value: Any) -> bool:

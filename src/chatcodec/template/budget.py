@@ -15,7 +15,7 @@ from itertools import chain
 from time import thread_time
 from typing import Any
 
-from ..errors import BudgetExceeded
+from ..errors import BudgetExceeded, TooDeep
 from .objects import Namespace
 
 LONG = 1_000
@@ -117,7 +117,7 @@ class Meter:
         if self.chars < 0:
             raise BudgetExceeded(f"rendering makes more than the budget of {self.budget.chars:,} characters")
         if self.depth < 0:
-            raise BudgetExceeded(f"more than {self.budget.depth} macro calls inside one another")
+            raise TooDeep(f"more than {self.budget.depth} macro calls inside one another")
 
     def on_time(self) -> None:
         if thread_time() > self._until:

@@ -11,7 +11,7 @@ from jinja2 import nodes
 from jinja2.exceptions import TemplateError as JinjaError
 from jinja2.exceptions import TemplateSyntaxError
 
-from ..errors import BudgetExceeded, TemplateError
+from ..errors import BudgetExceeded, TemplateError, TooDeep
 from . import runtime
 from .budget import Budget, Meter, current_meter
 from .environment import GLOBALS, RaisedByTemplate, token_limit
@@ -95,13 +95,15 @@ class Template:
     def _failure(self, error: Exception) -> TemplateError:
         line = self._line(error.__traceback__)
         if isinstance(error, BudgetExceeded):
-            return BudgetExceeded(error.message, template=self.name, line=line)
+            return type(error)(error.message, template=self.name, line=line)
         if isinstance(error, RaisedByTemplate):
             failure = TemplateError(str(error.message), template=self.name, line=line)
             failure.raised = True
             return failure
-        if isinstance(error, RecursionError | MemoryError):
-            return BudgetExceeded(f"{type(error).__name__}: {error}", template=self.name, line=line)
+        if isinstance(error, RecursionError):
+            return TooDeep(f"RecursionError: {error}", template=self.name, line=line)
+        if isinstance(error, MemoryError):
+            return BudgetExceeded(f"MemoryError: {error}", template=self.name, line=line)
         if isinstance(error, JinjaError):
             return TemplateError(str(error.message), template=self.name, line=line)
         return TemplateError(f"{type(error).__name__}: {error}", template=self.name, line=line)
