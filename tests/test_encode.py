@@ -317,6 +317,13 @@ def test_a_new_id_is_no_other_call_s() -> None:
     assert first == last != second == answer
 
 
+def test_a_function_call_and_its_result_share_an_id() -> None:
+    text = codec("needs ids").encode([legacy("{}"), function("a"), legacy("{}"), function("b")]).text
+    found = re.fullmatch(r"\[assistant](\w{9,});\[tool](\w+):a\[assistant](\w{9,});\[tool](\w+):b", text)
+    assert found is not None
+    assert found[1] == found[2] != found[3] == found[4]
+
+
 UNTYPED = without(GET_WEATHER, "type")
 TOOL_TEXTS: dict[str, tuple[str, Any, str]] = {
     "None": ("tools", None, ""),

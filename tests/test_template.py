@@ -812,7 +812,7 @@ TEXT_FILTERS = (
 )  # fmt: skip
 FILTERS_USED = (
     "first", "last", "length", "join", "join(', ')", "list", "sort", "reverse|list", "tojson", "string",
-    "unique|list", "map('string')|list", "map('upper')|join", "select|list", "reject('none')|list",
+    "unique|list", "map('string')|list", "map('trim')|join", "select|list", "reject('none')|list",
     "map(attribute='name')|list", "selectattr('name')|list", "sum", "max", "batch(2)|list", "default([])",
     "tojson(indent=1)", "default('d')", "default('d', true)",
 )  # fmt: skip

@@ -525,6 +525,15 @@ def test_formatted_texts_keep_their_origins(s: str, t: str, u: str) -> None:
         assert cells(evaluate(expression, variables)) == expected
 
 
+@pytest.mark.parametrize(
+    "expression", ["s.title()", "s.capitalize()", "s.upper()", "s|title", "s|capitalize", "s|upper"]
+)
+def test_letters_that_become_two(expression: str) -> None:
+    for text, name in (("ßA", "a"), ("ﬁAb ŉc", "b"), ("ΑΣ ΑΣ", "c"), ("İA", "d")):
+        pieces = [wrap(character, None, name) if index % 2 else character for index, character in enumerate(text)]
+        assert CASES.fit(cells(evaluate(expression, {"s": combine(pieces)})), cells(combine(pieces)))
+
+
 def test_what_is_added_is_the_templates() -> None:
     long = wrap("abcdefghij", None, "s")
     for expression, added in (

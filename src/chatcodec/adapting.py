@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 from .capabilities import NINE, Capabilities
@@ -17,8 +18,6 @@ from .template import jsontext
 from .template.traced import combine
 
 TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
-LEGACY_ID = "call"
-"""The id of a call in the old `function_call`, which had none."""
 MOST_OPEN_TURNS = 64
 MEDIA_ALIASES = (("image", "image_url"), ("audio", "input_audio"), ("video", "video_url"))
 
@@ -31,7 +30,7 @@ def adapt(messages: list[Message], tools: list[Tool] | None, takes: Capabilities
     _identify(adapted, takes)
     if takes.tool_name_needed:
         for call, answer in _answers(adapted):
-            answer.setdefault("name", call["function"]["name"])
+            answer.setdefault("name", _name(call))
     return adapted, [_tool(tool, takes) for tool in tools] if tools else tools
 
 
@@ -162,7 +161,7 @@ def _calls(message: Message, path: str, takes: Capabilities) -> None:
     if message.get("function_call") and not message.get("tool_calls"):
         function = message.pop("function_call")
         call = _call({"type": "function", "function": function}, f"{path}.function_call", "", takes)
-        message["tool_calls"] = [{"id": LEGACY_ID, **call}]
+        message["tool_calls"] = [{"id": None, **call}]
         return
     calls = message.get("tool_calls")
     if not calls:
@@ -177,6 +176,8 @@ def _call(call: dict[str, Any], path: str, inner: str, takes: Capabilities) -> d
     """A call with its arguments as they are taken; `inner` leads from the call's path to its function's."""
     function = call.get("function")
     if function is None and isinstance(call.get("name"), str):
+        if takes.bare_calls and not (takes.tool_calls and takes.tool_call_ids == "none"):
+            return {**call, "arguments": _arguments(call.get("arguments"), f"{path}.arguments", takes)}
         inner = ""
         function = {name: value for name, value in call.items() if name not in ("id", "type")}
         call = {name: value for name, value in call.items() if name in ("id", "type")}
@@ -189,7 +190,14 @@ def _call(call: dict[str, Any], path: str, inner: str, takes: Capabilities) -> d
     if not isinstance(function.get("name"), str) or not function["name"]:
         raise UnsupportedInput(f"{path}{inner}.name", "a tool call must name its function")
     arguments = _arguments(function.get("arguments"), f"{path}{inner}.arguments", takes)
-    return {**call, "function": {**function, "arguments": arguments}}
+    if takes.bare_calls and not takes.tool_calls:
+        return {
+            **{name: value for name, value in call.items() if name != "function"},
+            **function,
+            "arguments": arguments,
+        }
+    typed = call if "type" in call or takes.untyped_calls else {"type": "function", **call}
+    return {**typed, "function": {**function, "arguments": arguments}}
 
 
 def _arguments(arguments: Any, path: str, takes: Capabilities) -> Any:
@@ -240,13 +248,17 @@ def _answered_call(turns: list[list[Message]], answer: Message) -> Message | Non
     def fits(call: dict[str, Any]) -> bool:
         if wanted is not None:
             return bool(call.get("id") == wanted)
-        return name is None or bool(call["function"]["name"] == name)
+        return name is None or bool(_name(call) == name)
 
     for turn in reversed(turns):
         for index, call in enumerate(turn):
             if fits(call):
                 return turn.pop(index)
     return turns[-1].pop(0) if turns and turns[-1] and wanted is None else None
+
+
+def _name(call: dict[str, Any]) -> Any:
+    return call.get("function", call)["name"]
 
 
 def _identify(messages: list[Message], takes: Capabilities) -> None:
@@ -257,8 +269,10 @@ def _identify(messages: list[Message], takes: Capabilities) -> None:
     if not fresh and not _unlinked(results, takes):
         return
     pairs = list(_answers(messages))
+    used = {str(call.get("id")) for call in calls}
     for number in fresh:
-        calls[number]["id"] = NINE.format(number)
+        calls[number]["id"] = next(new for new in map(NINE.format, count(number)) if new not in used)
+        used.add(calls[number]["id"])
     for call, answer in pairs:
         if "id" in call:
             answer["tool_call_id"] = call["id"]
@@ -276,7 +290,8 @@ def _calls_without_use(calls: list[dict[str, Any]], takes: Capabilities) -> list
         hidden = takes.tool_call_ids == "none"
         missing = not isinstance(identity, str) or not identity
         unfit = takes.tool_call_ids == "nine" and not _is_nine(identity)
-        if unfit or (missing and (hidden or not takes.missing_ids)) or (hidden and str(identity) in seen):
+        legacy = "id" in call and identity is None
+        if legacy or unfit or (missing and (hidden or not takes.missing_ids)) or (hidden and str(identity) in seen):
             found.append(number)
         seen.add(str(identity))
     return found
@@ -287,7 +302,8 @@ def _unlinked(results: list[Message], takes: Capabilities) -> bool:
     ids = [answer.get("tool_call_id") for answer in results]
     if takes.tool_call_ids == "nine":
         return not all(map(_is_nine, ids))
-    return takes.tool_call_ids == "none" and not all(isinstance(identity, str) for identity in ids)
+    wanted = takes.tool_call_ids == "none" or not takes.missing_result_ids
+    return wanted and not all(isinstance(identity, str) for identity in ids)
 
 
 def _is_nine(identity: Any) -> bool:

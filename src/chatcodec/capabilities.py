@@ -53,6 +53,12 @@ class Capabilities:
     """"any", "nine" where only nine letters and digits will do; "none" where they never reach the prompt."""
     missing_ids: bool
     """Calls and results may come without ids."""
+    missing_result_ids: bool
+    """Results may come without ids where the calls have them."""
+    untyped_calls: bool
+    """Calls may come without `"type": "function"`."""
+    bare_calls: bool
+    """Calls may come as `{"name": …, "arguments": …}`, without `function`."""
     tool_name_needed: bool
     """A tool result needs the name of its function."""
     absent_content: frozenset[str]
@@ -136,6 +142,9 @@ class Probe:
             arguments=self.arguments,
             tool_call_ids=self.ids,
             missing_ids=self.missing_ids(),
+            missing_result_ids=self.missing_result_ids(),
+            untyped_calls=self.takes_call({"id": NINE.format(1), "function": self.sample_call()["function"]}),
+            bare_calls=self.takes_call({"id": NINE.format(1), **self.sample_call()["function"]}),
             tool_name_needed=not self.shows("zqresult", self.answered()) and self.named_results,
             absent_content=frozenset(self.absent_content()),
             text_parts=self.part_roles,
@@ -238,6 +247,14 @@ class Probe:
         turn = self.turn({name: value for name, value in self.sample_call().items() if name != "id"})
         answer = {name: value for name, value in result(name="zqname1").items() if name != "tool_call_id"}
         return self.shows("zqresult", [user(), turn, answer]) or not self.named_results
+
+    def missing_result_ids(self) -> bool:
+        answer = {name: value for name, value in result(name="zqname1").items() if name != "tool_call_id"}
+        return self.shows("zqresult", [user(), self.turn(), answer]) or not self.named_results
+
+    def takes_call(self, call: dict[str, Any]) -> bool:
+        written = (self.render([user(), self.turn(call), *self.results()]) or "").rpartition("zquser")[2]
+        return "zqname1" in written and "zqvalue1" in written
 
     # -- content
 
