@@ -42,7 +42,7 @@ class Budget:
 
     steps: int = 8_000_000
     chars: int = 24_000_000
-    seconds: float = 1.2
+    seconds: float = 0.8
     depth: int = 200
     tokens: int = 40_000
     steps_per_input: int = 10_000
