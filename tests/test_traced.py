@@ -538,7 +538,7 @@ def test_what_is_added_is_the_templates() -> None:
     long = wrap("abcdefghij", None, "s")
     for expression, added in (
         ("s|truncate(3, true)", "..."),
-        ("s|truncate(7, true, '…')", "…"),
+        ("s|truncate(4, true, '…')", "…"),
         ("s|center(14)", "  "),
     ):
         assert cells(evaluate(expression, {"s": long}))[-len(added) :] == template(added)

@@ -47,7 +47,7 @@ class Template:
             raise TemplateError(error.message or "syntax error", template=name, line=error.lineno) from error
         except BudgetExceeded as error:
             raise BudgetExceeded(error.message, template=name) from None
-        except (RecursionError, MemoryError, SyntaxError, OverflowError, ValueError) as error:
+        except (RecursionError, MemoryError, SyntaxError, OverflowError, ValueError, AssertionError) as error:
             raise TemplateError(f"too large or too deeply nested to compile ({error})", template=name) from error
         finally:
             token_limit.reset(limit)

@@ -101,7 +101,20 @@ def by_segment(text: str, change: Callable[[str], str]) -> str:
         position = end
     parts.append(change(plain[position:]))
     whole = combine(parts)
-    return whole if whole == changed else realign(changed, text)
+    return whole if whole == changed else recased(changed, text)
+
+
+def recased(changed: str, text: str) -> str:
+    """`changed`, which is `text` in other case: each character became its lower, upper or title form."""
+    owners = _owners(text)
+    found: list[Origin | None] = []
+    for character, owner in zip(str.__str__(text), owners, strict=True):
+        forms = (character, character.lower(), character.upper(), character.title())
+        fitting = [form for form in forms if str.startswith(changed, form, len(found))]
+        if not fitting:
+            return realign(changed, text)
+        found += [owner] * len(max(fitting, key=len))
+    return make(str(changed), _runs(found)) if len(found) == len(changed) else realign(changed, text)
 
 
 def realign(result: str, source: str) -> str:

@@ -21,6 +21,7 @@ from .traced import (
     escaped,
     percent,
     realign,
+    recased,
     spans_of,
     untraced,
     within,
@@ -199,15 +200,24 @@ def f_pprint(meter: Meter, value: Any, /) -> str:
     return realign(result, value) if isinstance(value, str) else result
 
 
-def followed(function: Filter) -> Filter:
+def printing(function: Filter) -> Filter:
+    """A filter of texts, given what its value prints as; the methods of traced text keep the origins."""
+
+    def run(meter: Meter, value: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return function(meter, value if isinstance(value, str) else text(meter, value), *args, **kwargs)
+
+    return run
+
+
+def followed(function: Filter, align: Callable[[str, str], str] = realign) -> Filter:
     """A filter that loses origins, with its result traced again by comparison with its input."""
 
     def run(meter: Meter, value: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = function(meter, value, *args, **kwargs)
-        if isinstance(result, str) and not isinstance(result, Traced):
-            traced = realign(result, value) if isinstance(value, str) else str(result)
-            return TracedMarkup.of(traced) if hasattr(result, "__html__") else traced
-        return result
+        if not isinstance(result, str) or isinstance(result, Traced):
+            return result
+        traced = align(result, value if isinstance(value, str) else as_text(value))
+        return TracedMarkup.of(traced) if hasattr(result, "__html__") else traced
 
     return run
 
@@ -235,23 +245,6 @@ def is_same(value: Any, other: Any) -> bool:
 
 
 PLAIN_FILTERS = runtime.FILTERS
-FILTERS: dict[str, Filter] = {
-    **{name: followed(function) for name, function in PLAIN_FILTERS.items()},
-    **{name: PLAIN_FILTERS[name] for name in ("length", "count", "default", "d", "list", "items", "first", "last")},
-    "tojson": f_tojson,
-    "fromjson": f_fromjson,
-    "trim": f_trim,
-    "string": f_string,
-    "join": f_join,
-    "replace": f_replace,
-    "indent": f_indent,
-    "format": f_format,
-    "safe": f_safe,
-    "e": f_escape,
-    "escape": f_escape,
-    "forceescape": f_forceescape,
-    "pprint": f_pprint,
-}
 LOOKING_UP = (
     "map",
     "select",
@@ -266,8 +259,28 @@ LOOKING_UP = (
     "min",
     "max",
 )
-FILTERS |= {  # these look things up in their own environment
-    name: followed(function) for name, function in guarded_filters(ENVIRONMENT).items() if name in LOOKING_UP
+"""Filters that look things up in their own environment."""
+LOSING = ("wordwrap", "urlize", "striptags", "urlencode", "xmlattr")
+PRINTING = ("upper", "lower", "capitalize", "center")
+FILTERS: dict[str, Filter] = {
+    **PLAIN_FILTERS,
+    **{name: function for name, function in guarded_filters(ENVIRONMENT).items() if name in LOOKING_UP},
+    **{name: followed(PLAIN_FILTERS[name]) for name in LOSING},
+    **{name: printing(PLAIN_FILTERS[name]) for name in PRINTING},
+    "title": followed(printing(PLAIN_FILTERS["title"]), recased),
+    "tojson": f_tojson,
+    "fromjson": f_fromjson,
+    "trim": f_trim,
+    "string": f_string,
+    "join": f_join,
+    "replace": f_replace,
+    "indent": f_indent,
+    "format": f_format,
+    "safe": f_safe,
+    "e": f_escape,
+    "escape": f_escape,
+    "forceescape": f_forceescape,
+    "pprint": f_pprint,
 }
 _TESTS: dict[str, Callable[..., Any]] = {
     **runtime.ALL_TESTS,
