@@ -19,7 +19,6 @@ from .errors import UnsupportedInput
 Message: TypeAlias = dict[str, Any]
 Tool: TypeAlias = dict[str, Any]
 
-ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """The names a message's reasoning goes by; the first that is given counts (transformers' order)."""
 MAX_DEPTH = 100
