@@ -1,5 +1,5 @@
 """What goes wrong, by whose fault: the template's (`TemplateError`), the conversation's (`UnsupportedInput`),
-the file's (`SourceError`)."""
+the file's (`SourceError`). Where a template's turn cannot be read off it: `FormatNotDerived`."""
 
 from __future__ import annotations
 
@@ -46,3 +46,17 @@ class UnsupportedInput(ChatCodecError):
 
 class SourceError(ChatCodecError):
     """No template could be read from this source; the message says what was looked for and found."""
+
+
+class FormatNotDerived(ChatCodecError):
+    """How a turn is written could not be read off the template; it still encodes.
+
+    `reason` says what is missing, `seen` what the template wrote for the probe conversations.
+    """
+
+    def __init__(self, reason: str, *, template: str = "chat_template", seen: tuple[str, ...] = ()) -> None:
+        self.reason = reason
+        self.template = template
+        self.seen = seen
+        lines = "".join(f"\n  {text}" for text in seen)
+        super().__init__(f"{template}: {reason}" + (f"; seen:{lines}" if seen else ""))

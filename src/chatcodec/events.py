@@ -1,0 +1,79 @@
+"""What a decoder says while a turn comes in, and what is known of each tool call in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+Status: TypeAlias = Literal["ok", "incomplete", "malformed", "unknown_tool"]
+FinishReason: TypeAlias = Literal["stop", "tool_calls", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One attempt at a tool call.
+
+    `arguments` are JSON, valid where `status` is "ok" or "unknown_tool"; of an "incomplete" or "malformed" call they
+    are what could be read. `raw` is the text that the model wrote for it, `span` where that stands in the output, in
+    characters. `notes` tell where it departs from the template's writing, and what is wrong with it.
+    """
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+    status: Status
+    raw: str
+    span: tuple[int, int]
+    notes: tuple[str, ...] = ()
+
+    def as_message(self) -> dict[str, Any]:
+        """The call in OpenAI's shape."""
+        return {
+            "id": self.id,
+            "type": "function",
+            "function": {"name": self.name, "arguments": self.arguments},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContentDelta:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallStart:
+    """A call has begun: its name is known. `index` counts the turn's calls from 0."""
+
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentsDelta:
+    """A piece of a call's arguments; the pieces joined are its JSON."""
+
+    index: int
+    json: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallEnd:
+    """A call is over. One that is neither "ok" nor "unknown_tool" is no part of the message."""
+
+    index: int
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    reason: FinishReason
+
+
+Event: TypeAlias = ReasoningDelta | ContentDelta | ToolCallStart | ArgumentsDelta | ToolCallEnd | TurnEnd
