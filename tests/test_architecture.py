@@ -11,9 +11,9 @@ import chatcodec
 ROOT = Path(chatcodec.__file__).parent
 LAYERS = [
     {"errors"},
-    {"messages", "sources", "gguf_metadata", "builtin"},
-    {"template"},
-    {"capabilities", "adapting", "prompt"},
+    {"messages", "events", "sources", "gguf_metadata", "builtin"},
+    {"template", "turn"},
+    {"capabilities", "adapting", "prompt", "laws"},
     {"codec"},
     {""},
     {"view", "demo", "cli", "__main__"},

@@ -1,26 +1,32 @@
 """`Codec`, a chat template read in both directions, and `load`, which finds one.
 
 It wires the rooms below it. The way of a conversation: `messages` reads it into plain data, `adapting` puts it into the
-shape that the template takes (`capabilities`), `template` renders it, and `prompt` tells who wrote what.
+shape that the template takes (`capabilities`), `template` renders it, and `prompt` tells who wrote what. The way back:
+`turn` derives from renders how an assistant's turn is written, and reads and writes turns by that.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from . import sources
+from . import laws, sources
 from .adapting import adapt, is_plain
 from .capabilities import Capabilities, Probe
 from .errors import BudgetExceeded, TemplateError, TooDeep, UnsupportedInput
+from .events import FinishReason
 from .messages import Message, Tool, plain, read_messages, read_tools
 from .prompt import Prompt, Trace
 from .template import Budget, Template
 from .template.environment import clock
-from .template.traced import wrap
+from .template.traced import TracedText, wrap
+from .turn.calls import Limits
+from .turn.decoder import Decoder, Vocabulary
+from .turn.derive import derive
+from .turn.format import TurnFormat
 
 STANDARD_VARIABLES = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
 
@@ -36,7 +42,11 @@ def load(source: str | os.PathLike[str], *, template_name: str | None = None, bu
 
 
 class Codec:
-    """A chat template, with the special tokens that it writes by name (`{"bos_token": "<s>", …}`)."""
+    """A chat template, with the special tokens that it writes by name (`{"bos_token": "<s>", …}`).
+
+    `format` is how the assistant's turn is written, where it shall not be derived from the template; `vocabulary` is
+    what is needed to decode token ids.
+    """
 
     def __init__(
         self,
@@ -46,10 +56,15 @@ class Codec:
         name: str = "chat_template",
         source: sources.Source | None = None,
         budget: Budget | None = None,
+        format: TurnFormat | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         self.special_tokens = dict(special_tokens or {})
         self.source = source
         self.template = Template(template, name=name, constants=self.special_tokens, budget=budget)
+        self.vocabulary = vocabulary
+        self._given_format = format
+        self._formats: dict[str, TurnFormat] = {}
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -93,10 +108,90 @@ class Codec:
             },
         )
         now = clock.get() or datetime.now()
-        prompt = Prompt(self._render(conversation, now), lambda: self._trace(conversation, now))
+        prompt = Prompt(self._render(conversation, now), lambda: self._trace(conversation, now), template_variables)
         if strict and prompt.trace.unsaid:
             raise UnsupportedInput(prompt.trace.unsaid[0], "the template leaves it out of the prompt")
         return prompt
+
+    # -- the model's output
+
+    @property
+    def format(self) -> TurnFormat:
+        """How the assistant's turn is written: given, or derived from the template. Raises `FormatNotDerived`."""
+        return self.format_with()
+
+    def format_with(self, **template_variables: Any) -> TurnFormat:
+        """The same for a prompt with these template variables: `enable_thinking=False` may write another turn."""
+        if self._given_format is not None:
+            return self._given_format
+        self._check_variables(template_variables)
+        key = repr(sorted(template_variables.items()))
+        if key not in self._formats:
+            self._formats[key] = self._derive(template_variables)
+        return self._formats[key]
+
+    def _derive(self, variables: Mapping[str, Any]) -> TurnFormat:
+        def trace(messages: Any, tools: Any = None, add_generation_prompt: bool = False, **more: Any) -> TracedText:
+            given = {name: value for name, value in {**more, **variables}.items() if name in self.template.variables}
+            prompt = self.encode(messages, tools, add_generation_prompt, **given)
+            return prompt.trace.text
+
+        turn = derive(trace, template=self.template.name)
+        laws.prove(turn, trace, template=self.template.name)
+        return turn
+
+    def decoder(
+        self,
+        prompt: Prompt | str | Sequence[int] | None = None,
+        tools: Any = None,
+        *,
+        limits: Limits | None = None,
+    ) -> Decoder:
+        """A decoder of one turn, to be fed as the model writes.
+
+        `prompt` is what the model was given (a `Prompt`, its text, or its ids): its end tells whether reasoning is
+        open already. Without one, the template's own generation prompt counts. `tools` give the arguments their
+        types. Raises `FormatNotDerived`.
+        """
+        turn = self.format_with(**(prompt.variables if isinstance(prompt, Prompt) else {}))
+        return Decoder(
+            turn,
+            prompt=prompt.text if isinstance(prompt, Prompt) else prompt,
+            tools=read_tools(tools),
+            vocabulary=self.vocabulary,
+            limits=limits,
+        )
+
+    def decode(
+        self,
+        output: str | Sequence[int],
+        prompt: Prompt | str | Sequence[int] | None = None,
+        tools: Any = None,
+        *,
+        finish_reason: FinishReason | None = None,
+    ) -> Message:
+        """The message that a model's whole output says; see `decoder`, and `Decoder.message` for its shape.
+
+        `finish_reason` is the engine's, "length" where the output was cut. Calls that are broken, cut, or of no
+        declared tool are no part of the message; a `decoder` has them all in `calls`.
+        """
+        decoder = self.decoder(prompt, tools)
+        decoder.feed(output)
+        decoder.close(finish_reason)
+        return decoder.message
+
+    def compose(self, message: Mapping[str, Any], prompt: Prompt | str | None = None) -> str:
+        """The completion that decodes to `message`, as the model would have written it after `prompt`.
+
+        Raises `UnsupportedInput` where the format cannot carry the message, `FormatNotDerived` where there is none.
+        """
+        turn = self.format_with(**(prompt.variables if isinstance(prompt, Prompt) else {}))
+        given = plain(message, "message")
+        if not isinstance(given, dict):
+            raise UnsupportedInput("message", "a message is an object")
+        return laws.compose_faithfully(turn, given, prompt=prompt.text if isinstance(prompt, Prompt) else prompt)
+
+    # -- rendering
 
     def _check_variables(self, given: Mapping[str, Any]) -> None:
         for name in given:

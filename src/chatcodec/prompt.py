@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -24,10 +24,12 @@ class Prompt:
 
     `text` is the prompt. `spans` are `(start, end, path)` in characters, in order and without gap over the text; path
     is None for what the template wrote. `dropped` are the paths of the input whose text never reached the prompt.
+    `variables` are the template variables that it was made with.
     """
 
-    def __init__(self, text: str, trace: Callable[[], Trace]) -> None:
+    def __init__(self, text: str, trace: Callable[[], Trace], variables: Mapping[str, Any] | None = None) -> None:
         self.text = text
+        self.variables = dict(variables or {})
         self._make_trace = trace
 
     @cached_property

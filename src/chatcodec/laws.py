@@ -1,0 +1,155 @@
+"""What must hold between the rooms, as functions that look for a counter-example and return it, or None.
+
+The property tests use them, and so does the derivation: a format is the template's only where they hold on it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import UnsupportedInput
+from .events import ArgumentsDelta, ContentDelta, ReasoningDelta, ToolCallStart
+from .messages import Tool
+from .turn.compose import compose
+from .turn.decoder import Decoder
+from .turn.format import CallId, TurnFormat
+from .turn.said import read_message
+
+
+@dataclass(frozen=True, slots=True)
+class CounterExample:
+    """Where a law breaks: the completion, what it should say and what it says."""
+
+    law: str
+    completion: str
+    expected: Any
+    found: Any
+
+    def __str__(self) -> str:
+        return f"{self.law}: {self.completion!r} is read as {self.found!r}, not as {self.expected!r}"
+
+
+def said(message: Mapping[str, Any], *, ids: bool = False) -> dict[str, Any]:
+    """What a message says, whatever the shape that says it: arguments as values with exact numbers, no empty texts.
+
+    With `ids`, the calls' ids count.
+    """
+    read = read_message(message)
+    calls = [(call.name, call.arguments, call.id) if ids else (call.name, call.arguments) for call in read.calls]
+    return {"reasoning": read.reasoning or "", "content": read.content or "", "calls": calls}
+
+
+def decoding_undoes_composing(
+    turn: TurnFormat, message: Mapping[str, Any], *, prompt: str | None = None, tools: list[Tool] | None = None
+) -> CounterExample | None:
+    """A message that is composed decodes to what it was. Raises `UnsupportedInput` where it cannot be composed."""
+    completion = compose(message, turn, prompt=prompt)
+    ids = any(isinstance(piece, CallId) for piece in turn.calls.call.pieces) if turn.calls else False
+    ids = ids and all(call.get("id") for call in message.get("tool_calls") or ())
+    expected = said(message, ids=ids)
+    decoder = Decoder(turn, prompt=prompt, tools=tools)
+    decoder.feed(completion)
+    decoder.close("stop")
+    found = said(decoder.message, ids=ids)
+    departs = [call.status for call in decoder.calls if call.status != "ok"]
+    if _plain(found) == _plain(expected) and not departs:
+        return None
+    return CounterExample("decoding undoes composing", completion, expected, departs or found)
+
+
+def compose_faithfully(turn: TurnFormat, message: Mapping[str, Any], *, prompt: str | None = None) -> str:
+    """The completion of a message, known to decode to that message. Raises `UnsupportedInput` where it would not."""
+    broken = decoding_undoes_composing(turn, message, prompt=prompt)
+    if broken is None:
+        return compose(message, turn, prompt=prompt)
+    expected, found = broken.expected, broken.found
+    if not isinstance(found, dict):
+        raise UnsupportedInput(
+            "tool_calls", f"the format cannot carry it: in {broken.completion!r} a call is {found[0]}"
+        )
+    fields = [name for name in expected if _plain(expected[name]) != _plain(found[name])]
+    path = {"reasoning": "reasoning_content", "calls": "tool_calls"}.get(fields[0], fields[0])
+    raise UnsupportedInput(path, f"the format cannot carry it: {broken.completion!r} would be read as {found!r}")
+
+
+def prove(turn: TurnFormat, trace: Any, *, template: str) -> None:
+    """Raises `FormatNotDerived` where the format does not hold on fresh turns of its own template."""
+
+
+def composing_undoes_decoding(
+    turn: TurnFormat, completion: str, *, prompt: str | None = None, tools: list[Tool] | None = None
+) -> CounterExample | None:
+    """A completion in the template's own writing, once decoded, composes to itself."""
+    decoder = Decoder(turn, prompt=prompt, tools=tools)
+    decoder.feed(completion)
+    decoder.close("stop")
+    try:
+        composed = compose(decoder.message, turn, prompt=prompt)
+    except UnsupportedInput as error:
+        return CounterExample("composing undoes decoding", completion, completion, str(error))
+    return (
+        None
+        if composed == completion
+        else CounterExample("composing undoes decoding", completion, completion, composed)
+    )
+
+
+def splitting_changes_nothing(
+    turn: TurnFormat,
+    pieces: Iterable[str],
+    *,
+    prompt: str | None = None,
+    tools: list[Tool] | None = None,
+    finish_reason: Any = None,
+) -> CounterExample | None:
+    """An output in pieces says what it says at once: the same message, calls and joined events."""
+    cut = list(pieces)
+    whole = "".join(cut)
+    expected = _told(turn, [whole], prompt, tools, finish_reason)
+    found = _told(turn, cut, prompt, tools, finish_reason)
+    return None if expected == found else CounterExample("splitting changes nothing", whole, expected, (cut, found))
+
+
+def _told(
+    turn: TurnFormat, pieces: list[str], prompt: str | None, tools: list[Tool] | None, finish_reason: Any
+) -> dict[str, Any]:
+    decoder = Decoder(turn, prompt=prompt, tools=tools)
+    events = [event for piece in pieces for event in decoder.feed(piece)] + decoder.close(finish_reason)
+    joined: dict[Any, str] = {}
+    starts = []
+    for event in events:
+        match event:
+            case ReasoningDelta(text):
+                joined["reasoning"] = joined.get("reasoning", "") + text
+            case ContentDelta(text):
+                joined["content"] = joined.get("content", "") + text
+            case ArgumentsDelta(index, piece):
+                joined[index] = joined.get(index, "") + piece
+            case ToolCallStart():
+                starts.append(event)
+            case _:
+                pass
+    return {
+        "message": decoder.message,
+        "calls": decoder.calls,
+        "joined": joined,
+        "starts": starts,
+        "reason": decoder.finish_reason,
+        "rest": decoder.rest,
+    }
+
+
+def _plain(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=True, sort_keys=True, default=str)
+
+
+__all__ = [
+    "CounterExample",
+    "composing_undoes_decoding",
+    "decoding_undoes_composing",
+    "said",
+    "splitting_changes_nothing",
+]

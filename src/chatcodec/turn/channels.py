@@ -1,0 +1,208 @@
+"""Reading a turn of messages to channels (`format.Channels`): the recipient and the channel tell what a message is.
+
+The recipient may stand after the role or after the channel, a content type after either, and models write headers that
+are none; what such a header says is content.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from ..events import Status, ToolCall
+from .calls import CallRecord
+from .format import WHITESPACE, Channels
+from .grammar import Edge, Grammar, is_certain, markers, tokens
+from .passage import Passage
+from .payloads import json_object
+from .stream import CUT, Broken, Cut, Reading, Record, Stream
+
+LONGEST_HEADER = 1_000
+_RECIPIENT = re.compile(r"\bto=([^\s<]+)")
+
+
+class Turn(Protocol):
+    """The turn that is read, as the decoder keeps it."""
+
+    stream: Stream
+    grammar: Grammar
+    calls: list[ToolCall]
+    passage: Passage | None
+    ended_by_marker: bool
+    cut_inside: bool
+
+    def say_content(self, text: str) -> None: ...
+    def say_reasoning(self, text: str) -> None: ...
+    def shown(self, text: str) -> str: ...
+    def new_call(self, *, strict: bool, awaits_id: bool) -> CallRecord: ...
+    def end(self) -> None: ...
+
+
+def read(turn: Turn) -> Reading[None]:
+    yield
+    reader = _Reader(turn)
+    while (yield from reader.message()):
+        pass
+    turn.end()
+
+
+class _Reader:
+    def __init__(self, turn: Turn) -> None:
+        channels = turn.grammar.format.channels
+        assert channels is not None
+        self.turn = turn
+        self.stream = turn.stream
+        self.channels: Channels = channels
+        self.message_mark = tokens(channels.message)
+        self.start = tokens(channels.start)
+        ends = [channels.end, channels.call_end, *turn.grammar.format.ends]
+        self.ends = [Edge.of(end).tokens for end in dict.fromkeys(ends) if end.strip()]
+        self.prefix = channels.recipient.partition("=")[2]
+        self.ended = markers(*(end[0] for end in self.ends), self.start[0])
+        self.header_marks = markers(
+            self.message_mark[0], *(end[0] for end in self.ends), *(() if not self.start else self.start[:1])
+        )
+
+    def message(self) -> Reading[bool]:
+        """Read one message; False at the end of the turn."""
+        stream = self.stream
+        record = stream.record()
+        offset = stream.offset
+        header = yield from self._header()
+        if header is None:
+            self.turn.say_content(self.turn.shown(stream.kept(record)))
+            return (yield from self._end())
+        recipient, channel = self._parse(header)
+        if recipient.startswith(self.prefix) and self.prefix:
+            yield from self._call(recipient.removeprefix(self.prefix), record, offset)
+        elif recipient and recipient != self.channels.role:
+            yield from self._foreign_call(recipient, record, offset)
+        else:
+            stream.kept(record)
+            yield from self._text(channel)
+        return (yield from self._end())
+
+    def _header(self) -> Reading[str | None]:
+        """A message's header; None where what stands here is none, which is then read."""
+        stream = self.stream
+        parts: list[str] = []
+        size = 0
+        while True:
+            until, found = self.header_marks.find(stream.text, stream.position, stream.ended)
+            parts.append(stream.text[stream.position : until])
+            size += until - stream.position
+            stream.position = until
+            if found:
+                if (yield from stream.look(self.message_mark)) >= 0:
+                    yield from stream.take(self.message_mark)
+                    return "".join(parts)
+                if (yield from self._at_end()):
+                    return None
+                parts.append(stream.text[stream.position])
+                stream.position += 1
+            elif size > LONGEST_HEADER or not (yield from stream.more()):
+                return None
+
+    def _parse(self, header: str) -> tuple[str, str]:
+        match = _RECIPIENT.search(header.replace(self.channels.channel, " ").replace(self.channels.constrain, " "))
+        channel = (
+            header.rpartition(self.channels.channel)[2].strip(WHITESPACE) if self.channels.channel in header else ""
+        )
+        word = re.split(r"[\s<]", channel, maxsplit=1)[0]
+        return match[1] if match else "", word
+
+    def _text(self, channel: str) -> Reading[None]:
+        turn, stream = self.turn, self.stream
+        is_reasoning = channel == self.channels.reasoning
+        passage = Passage(turn.say_reasoning if is_reasoning else turn.say_content)
+        turn.passage = passage
+        turn.cut_inside = is_reasoning
+        while True:
+            until, found = self.ended.find(stream.text, stream.position, stream.ended)
+            passage.write(stream.text[stream.position : until])
+            stream.position = until
+            if found:
+                if (yield from self._at_end()):
+                    break
+                passage.write(stream.text[stream.position])
+                stream.position += 1
+            elif not (yield from stream.more()):
+                passage.close()
+                return
+        turn.cut_inside = False
+        passage.close()
+
+    def _at_end(self) -> Reading[bool]:
+        """Whether a message ends here: the marker is certain, or another message or nothing follows."""
+        stream = self.stream
+        for end in (*self.ends, ()):
+            at = (yield from stream.look(end)) if end else 0
+            if at < 0:
+                continue
+            if end and is_certain(end[0]):
+                return True
+            if (yield from stream.look(self.start, at)) >= 0:
+                return True
+            if end and (yield from stream.look(("\0",), at)) == CUT:
+                return True
+        return False
+
+    def _end(self) -> Reading[bool]:
+        """Read what ends a message and begins the next; False where nothing follows."""
+        stream = self.stream
+        self.turn.ended_by_marker = False
+        for end in self.ends:
+            if (yield from stream.look(end)) >= 0:
+                yield from stream.take(end)
+                self.turn.ended_by_marker = True
+                break
+        if not (yield from stream.skip_space()):
+            return False
+        if (yield from stream.look(self.start)) >= 0:
+            yield from stream.take(self.start)
+            if (yield from stream.look((self.channels.role,))) >= 0:
+                yield from stream.take((self.channels.role,))
+        return True
+
+    def _call(self, name: str, record: Record, offset: int) -> Reading[None]:
+        turn, stream = self.turn, self.stream
+        call = turn.new_call(strict=False, awaits_id=False)
+        call.named(name)
+        status: Status = "ok"
+        try:
+            yield from json_object.read(stream, call)
+            yield from stream.skip_space()
+            if stream.position < len(stream.text) and not (yield from self._at_end()):
+                raise Broken("text stands behind the arguments")
+        except Cut:
+            status = "incomplete"
+        except Broken as broken:
+            status = "malformed"
+            call.note(broken.reason)
+            yield from self._skip()
+        self._finish(call, status, record, offset)
+
+    def _foreign_call(self, recipient: str, record: Record, offset: int) -> Reading[None]:
+        """A message to somebody who is no declared function: a tool of the model's own."""
+        call = self.turn.new_call(strict=False, awaits_id=False)
+        call.name = recipient
+        call.note(f"{recipient!r} is no function")
+        yield from self._skip()
+        self._finish(call, "unknown_tool", record, offset)
+
+    def _skip(self) -> Reading[None]:
+        stream = self.stream
+        while True:
+            until, found = self.ended.find(stream.text, stream.position, stream.ended)
+            stream.position = until
+            if found:
+                if (yield from self._at_end()):
+                    return
+                stream.position += 1
+            elif not (yield from stream.more()):
+                return
+
+    def _finish(self, call: CallRecord, status: Status, record: Record, offset: int) -> None:
+        raw = self.turn.shown(self.stream.kept(record))
+        self.turn.cut_inside = status == "incomplete"
+        self.turn.calls.append(call.end(status, raw, (offset, offset + len(raw))))

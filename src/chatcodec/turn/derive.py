@@ -1,0 +1,476 @@
+"""Reads a template's turn format off its renders.
+
+`derive` renders some small conversations, in which each text is a word of its own, and compares where the words stand.
+It knows nothing of the template but these renders, and no format by its name. The same template always gives the same
+format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from ..errors import FormatNotDerived
+from .derive_calls import Written, complete, grown, read_calls
+from .derive_markers import (
+    common_end,
+    common_start,
+    find_mirror,
+    first_marker,
+    leading_marker,
+    markers,
+    mirrored,
+    mirrors,
+    unique,
+)
+from .format import WHITESPACE, Calls, Channels, Literal, Section, TurnFormat
+from .probes import (
+    CONTENT,
+    NEXT,
+    REASONING,
+    SYSTEM,
+    Probes,
+    Trace,
+    Turn,
+    assistant,
+    call,
+    definitions,
+    results,
+    user,
+)
+
+SETTINGS: tuple[dict[str, Any], ...] = ({}, {"enable_thinking": True}, {"thinking": True})
+"""What may bring a template to write reasoning."""
+OTHER_SETTINGS: tuple[dict[str, Any], ...] = ({"enable_thinking": False}, {"thinking": False})
+INLINE = ("<think>", "</think>")
+"""How reasoning may be given within content, for a template to take out."""
+SHOWN = 160
+
+
+def derive(trace: Trace, *, template: str = "chat_template") -> TurnFormat:
+    """The format in which a template writes the assistant's turn.
+
+    `trace(messages, tools, add_generation_prompt, **variables)` renders a conversation, traced, and raises
+    `TemplateError` or `UnsupportedInput` for one that it cannot. Raises `FormatNotDerived` where the renders do not
+    show how a turn is written.
+    """
+    return _Reader(Probes(trace), template).format()
+
+
+class _Reader:
+    """One derivation. Its properties are what has been found out, each from those before it."""
+
+    def __init__(self, probes: Probes, template: str) -> None:
+        self.probes = probes
+        self.template = template
+
+    def format(self) -> TurnFormat:
+        channels = self.channels
+        return TurnFormat(
+            header=self.header,
+            prompt=self.prompt,
+            ends=self.ends,
+            reasoning=None if channels else self.reasoning,
+            no_reasoning=None if channels else self.no_reasoning,
+            content=Section() if channels else self.content,
+            calls=self.calls,
+            order=self.order,
+            next_turns=self.next_turns,
+            channels=channels,
+        )
+
+    def _fail(self, reason: str, *texts: str) -> FormatNotDerived:
+        seen = [repr(text[-SHOWN:]) for text in texts] + self.probes.errors[:3]
+        return FormatNotDerived(reason, template=self.template, seen=tuple(seen))
+
+    # -- turns
+
+    @cached_property
+    def plain(self) -> Turn:
+        """A turn of content alone."""
+        turn = self._turn(assistant(), "content")
+        if turn is None:
+            texts = [str(text) for text in (self.probes.render([user(), assistant()]),) if text is not None]
+            raise self._fail("no conversation brings it to write the content of an assistant's message", *texts)
+        return turn
+
+    def _turn(self, message: dict[str, Any], *kinds: str, **variables: Any) -> Turn | None:
+        """The first turn of `message` in which fields of these kinds are written."""
+        return next((turn for turn in self.probes.turns(message, **variables) if turn.has(*kinds)), None)
+
+    @cached_property
+    def past(self) -> Turn | None:
+        """A turn of content alone that the user has answered."""
+        return self.probes.turn(assistant(), [user(NEXT)])
+
+    @cached_property
+    def thoughtful(self) -> tuple[Turn, dict[str, Any]] | None:
+        """A turn with reasoning, and content or a call, with the variables that it takes."""
+        for variables in SETTINGS:
+            for message, kinds in (
+                (assistant(reasoning=REASONING), ("reasoning", "content")),
+                (assistant("", REASONING, [call()]), ("reasoning", "name")),
+            ):
+                turn = self._turn(message, *kinds, **variables)
+                if turn is not None:
+                    return turn, variables
+        return None
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        return self.thoughtful[1] if self.thoughtful else {}
+
+    @cached_property
+    def written(self) -> Written | None:
+        """The calls of a turn, with content before them where the template keeps it."""
+        found = read_calls(self.probes, CONTENT)
+        if found is not None and found.turn.has("content"):
+            return found
+        return self.alone or found
+
+    @cached_property
+    def alone(self) -> Written | None:
+        """The calls of a turn without content."""
+        return read_calls(self.probes, "")
+
+    @cached_property
+    def _thought_alone(self) -> Written | None:
+        """The calls of a turn with reasoning before them, and no content."""
+        if self.thoughtful is None:
+            return None
+        found = read_calls(self.probes, "", REASONING, **self.thoughtful[1])
+        shown = found.turn.of("reasoning") if found else []
+        return found if found and shown and shown[0].start < found.start else None
+
+    @property
+    def heads(self) -> Iterator[str]:
+        """All that is seen to open a turn."""
+        yield self.plain.head
+        if self.past is not None and self.past.fields:
+            yield self.past.head
+        if self.thoughtful is not None:
+            yield self.thoughtful[0].head
+        if self.alone is not None:
+            yield self.alone.turn.past_user(self.alone.turn.text[: self.alone.start])
+
+    # -- header and prompt
+
+    @cached_property
+    def prompts(self) -> list[str]:
+        """What the generation prompt adds, the template's own choice first, then what other settings make of it."""
+        found = []
+        for variables in (*SETTINGS, *OTHER_SETTINGS):
+            before, after = (self.probes.after_user(prompt, **variables) for prompt in (False, True))
+            if after:
+                found.append(after[len(common_start(before or "", after)) :])
+        return [prompt for prompt in found if prompt]
+
+    @cached_property
+    def header(self) -> str:
+        heads = list(self.heads)
+        common = common_start(*self.prompts, *heads)
+        if not common.strip():
+            common = self._aligned(heads)
+        return common[: self._opened(common)]
+
+    def _aligned(self, heads: list[str]) -> str:
+        """The header where the prompt, or a turn, has something before it that the others do not have."""
+        prompt = self.prompts[0] if self.prompts else ""
+        for marker in markers(prompt):
+            texts = [text[text.find(marker) :] for text in (prompt, *heads) if marker in text]
+            if len(texts) == len(heads) + 1:
+                return common_start(*texts)
+        if prompt:
+            return prompt
+        tail = self.plain.user_tail
+        found = first_marker(tail)
+        return common_start(*heads) or (tail[found.start() :] if found else tail)
+
+    def _opened(self, header: str) -> int:
+        """Where in `header` begins what opens, or stands for, reasoning."""
+        starts = [len(header)]
+        if self.thoughtful is not None:
+            turn = self.thoughtful[0]
+            close = turn.after(turn.of("reasoning")[0])
+            pairs = {mirror: marker for marker in markers(turn.head) for mirror in mirrors(marker)}
+            closing = next((marker for marker in markers(close) if marker in pairs), None)
+            if closing and pairs[closing] in header:
+                starts.append(header.rindex(pairs[closing]))
+        found = markers(header)
+        for marker, after in zip(found, found[1:], strict=False):
+            start = header.rindex(marker)
+            if after in mirrors(marker) and not header[start:].replace(marker, "").replace(after, "").strip():
+                starts.append(start)
+        if found and found[-1].startswith("</") and header.endswith(found[-1]):
+            starts.append(header.rindex(found[-1]))
+        return min(starts)
+
+    @cached_property
+    def prompt(self) -> str:
+        prompt = self.prompts[0] if self.prompts else ""
+        if self.header in prompt:
+            return prompt[prompt.index(self.header) :]
+        return self.header
+
+    @property
+    def opened(self) -> list[str]:
+        """What the prompts open behind the header."""
+        return [
+            prompt[prompt.index(self.header) + len(self.header) :] for prompt in self.prompts if self.header in prompt
+        ]
+
+    # -- reasoning and content
+
+    @cached_property
+    def reasoning(self) -> Section | None:
+        if self.thoughtful is not None:
+            turn, variables = self.thoughtful
+            opening = turn.start_of("reasoning")
+            if turn.of("reasoning")[0] == turn.fields[0]:
+                opening = turn.head.removeprefix(self.header)
+            left, right = self._stripped("reasoning", variables)
+            return Section(opening, self._reasoning_close(turn, opening), left, right)
+        for opened in self.opened:
+            section = _mirrored_section(opened)
+            if section is not None:
+                return section
+        return self._inline()
+
+    def _reasoning_close(self, turn: Turn, opening: str) -> str:
+        literal = turn.after(turn.of("reasoning")[0])
+        found = find_mirror(literal, opening) or first_marker(literal)
+        if found is None:
+            return literal
+        rest = literal[found.end() :]
+        return literal[: found.end()] if rest.strip() else literal
+
+    def _inline(self) -> Section | None:
+        """Reasoning that is given within content, where the template takes it out or writes it in its own way."""
+        inside = REASONING.join(INLINE)
+        for turn in self.probes.turns(assistant(inside + CONTENT)):
+            written = turn.text[turn.of("content")[0].start : turn.of("content")[-1].end] if turn.of("content") else ""
+            if not written or inside + CONTENT in turn.text:
+                continue
+            if REASONING not in turn.text:
+                return Section(*INLINE)
+            opening, _, rest = turn.past_user(turn.text).partition(REASONING)
+            return Section(opening.removeprefix(self.header), rest.partition(CONTENT)[0])
+        return None
+
+    @cached_property
+    def no_reasoning(self) -> str | None:
+        if self.reasoning is None:
+            return None
+        head = self.plain.head.removeprefix(self.header).removesuffix(self.content.open)
+        empty = self.reasoning.open + self.reasoning.close
+        opens = self.prompt.removeprefix(self.header) == self.reasoning.open
+        return head if head.strip() and not (opens and head == empty) else None
+
+    @cached_property
+    def content(self) -> Section:
+        left, right = self._stripped("content", self.variables)
+        opening = self._content_open
+        tail = self.plain.after(self.plain.of("content")[-1])
+        found = find_mirror(tail, opening) if opening else None
+        close = tail[: found.end()] if found and not tail[: found.start()].strip() else ""
+        return Section(opening, close, left, right)
+
+    @cached_property
+    def _content_open(self) -> str:
+        head = self.plain.start_of("content")
+        if self.plain.of("content")[0] == self.plain.fields[0]:
+            head = self.plain.head.removeprefix(self.header)
+        if self.thoughtful is None or not self.thoughtful[0].has("content"):
+            return head if self.reasoning is None or not markers(head) else ""
+        turn = self.thoughtful[0]
+        field = turn.of("content")[0]
+        before = turn.before(field)
+        if turn.of("reasoning")[0].start < field.start:
+            before = before.removeprefix(self._reasoning_close(turn, turn.head.removeprefix(self.header)))
+        return before if before.strip() else ""
+
+    def _stripped(self, kind: str, variables: dict[str, Any]) -> tuple[str, str]:
+        """What is taken off the start and the end of a text of this kind."""
+        text = "\n zqtext \n"
+        message = assistant(text if kind == "content" else CONTENT, text if kind == "reasoning" else None)
+        if kind == "content" and self.thoughtful is not None and self.thoughtful[0].has("content"):
+            message["reasoning_content"] = REASONING
+        turn = self._turn(message, kind, **variables)
+        if turn is None:
+            return "", ""
+        field = turn.of(kind)[0]
+        left, _, right = turn.text[field.start : field.end].partition("zqtext")
+        taken = {"\n ": "", " \n": "", " ": "\n"}
+        return taken.get(left, WHITESPACE), taken.get(right, WHITESPACE)
+
+    # -- calls
+
+    @cached_property
+    def _tailed(self) -> tuple[Written, str] | None:
+        """The calls, and what ends a turn that they end. What stands around a call that stands alone is the call's."""
+        if self.written is None:
+            return None
+        end = self._calls_end(self.written)
+        if self.written.several:
+            return self.written, end
+        opening = self.written.before
+        if self.written.turn.fields[0].start >= self.written.start:
+            opening = self._past_header(self.written)
+        if self.alone is not None and not self.alone.several:
+            opening = common_end(opening, self._past_header(self.alone))
+        return grown(self.written, opening.lstrip(), self.written.after.removesuffix(end)), end
+
+    def _past_header(self, written: Written) -> str:
+        """What stands between the header, or what stands for reasoning, and the calls."""
+        turn = written.turn
+        text = turn.past_user(turn.text[: written.start]).removeprefix(self.header)
+        head = self.plain.head.removeprefix(self.header)
+        return text if head == self._content_open else text.removeprefix(head)
+
+    def _calls_end(self, written: Written) -> str:
+        """What ends a turn that calls end: as after content, else by the last marker that closes nothing."""
+        content = written.turn.of("content")
+        if content and content[-1].start > written.start:
+            return ""
+        if self._content_end and self._content_end in written.after:
+            return written.after[written.after.index(self._content_end) :]
+        found = markers(written.after)
+        opening = "".join(piece.text for piece in written.call.pieces if isinstance(piece, Literal)) + written.before
+        if not found or find_mirror(found[-1], opening):
+            return ""
+        return written.after[written.after.rindex(found[-1]) :]
+
+    @cached_property
+    def calls(self) -> Calls | None:
+        if self._tailed is None:
+            return None
+        written, end = self._tailed
+        alone = self._alone_before()
+        before = written.before
+        content = written.turn.of("content")
+        if content and content[0].start < written.start:
+            before = before.removeprefix(self.content.close) if self._content_open else before
+            opening = common_end(before, alone).lstrip()
+        else:
+            opening, before = alone.lstrip(), alone
+        return Calls(
+            call=complete(self.probes, written),
+            open=opening,
+            separator=written.separator,
+            close=written.after.removesuffix(end),
+            lead=before.removesuffix(opening),
+            lead_alone=alone.removesuffix(opening),
+            several=written.several,
+        )
+
+    def _alone_before(self) -> str:
+        """What stands between the header, or what stands for reasoning, and calls without content."""
+        if self.alone is None:
+            return self.written.before if self.written else ""
+        thought = self._thought_alone
+        if thought is not None and self.reasoning is not None:
+            after = thought.turn.text[thought.turn.of("reasoning")[0].end : thought.start]
+            if not thought.several and self._tailed and isinstance(first := self._tailed[0].call.pieces[0], Literal):
+                after = after.removesuffix(first.text)
+            if after.startswith(self.reasoning.close):
+                return after.removeprefix(self.reasoning.close)
+        text = self._past_header(self.alone)
+        if self.alone.several:
+            return text
+        first = self._tailed[0].call.pieces[0] if self._tailed else None
+        return text.removesuffix(first.text) if isinstance(first, Literal) else text
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        parts = ("reasoning", "content", "calls")
+        found = read_calls(self.probes, CONTENT)
+        message = assistant(CONTENT, REASONING, [call()])
+        turn = self._turn(message, "reasoning", "content", "name", **self.variables) or (found.turn if found else None)
+        shown = turn.order() if turn is not None else ()
+        return tuple(sorted(parts, key=lambda part: shown.index(part) if part in shown else parts.index(part)))
+
+    # -- ends
+
+    @cached_property
+    def _content_end(self) -> str:
+        """What ends a turn of content: as the last message shows it, else what stands before the next user's turn."""
+        field = self.plain.of("content")[-1]
+        tail = self.plain.after(field).removeprefix(self.content.close)
+        if self.past is None or not self.past.of("content"):
+            return tail if self.plain.last else ""
+        following = self.past.tail.removeprefix(self.content.close)
+        if self.plain.last and tail.strip() and (following.startswith(tail) or not common_start(tail, following)):
+            return tail
+        if self.plain.last and tail.strip():
+            return common_start(tail, following)
+        opening = self._user_opening
+        return following[: len(following) - len(common_end(opening, following))]
+
+    @cached_property
+    def _user_opening(self) -> str:
+        text = self.probes.render([user()])
+        if text is None:
+            return ""
+        starts = [start for start, _, path in text.spans if path and path.startswith("messages[0].content")]
+        return str.__str__(text)[: starts[0]] if starts else ""  # type: ignore[arg-type]
+
+    @cached_property
+    def ends(self) -> tuple[str, ...]:
+        return unique((self._content_end, self._tailed[1] if self._tailed else ""))
+
+    @cached_property
+    def next_turns(self) -> tuple[str, ...]:
+        """What opens the turns of the user, of tools and of the system, and the assistant's own."""
+        made = [call()]
+        texts = [
+            self._following([user(), assistant(), user(NEXT)], 1),
+            self._following([user(), assistant(calls=made), *results(made)], 1, definitions()),
+            self._following([user(), assistant(), {"role": "system", "content": SYSTEM}], 1),
+            self.header,
+        ]
+        return unique(_opening_marker(text) for text in texts if text)
+
+    def _following(self, messages: list[dict[str, Any]], index: int, tools: Any = None) -> str | None:
+        """What stands between the end of the turn at `index` and the next message's text."""
+        turn = self.probes.turn(messages[index], messages[index + 1 :], tools)
+        if turn is None or turn.last:
+            return None
+        tail = turn.tail
+        if turn.calls() and self.calls:
+            last = self.calls.call.pieces[-1]
+            closing = (last.text if isinstance(last, Literal) else "") + self.calls.close
+            tail = tail.rpartition(closing)[2] if closing else tail
+        for end in self.ends:
+            tail = tail.removeprefix(end.strip())
+        return tail
+
+    # -- channels
+
+    @cached_property
+    def channels(self) -> Channels | None:
+        return None
+
+
+def _opening_marker(text: str) -> str:
+    return leading_marker(text) or ""
+
+
+def _mirrored_section(opened: str) -> Section | None:
+    """Reasoning that only the prompt shows: `<think>\\n`, `<think>\\n\\n</think>\\n\\n` or `</think>`."""
+    found = first_marker(opened)
+    if found is None:
+        return None
+    if found[0].startswith("</"):
+        return Section(found[0].replace("/", "", 1), opened)
+    closing = find_mirror(opened, opened)
+    if closing is None:
+        space = opened[found.end() :]
+        return Section(opened, f"{space}{mirrored(found[0])}{space}") if not space.strip() else None
+    inner = opened[found.end() : closing.start()]
+    half = (len(inner) + 1) // 2
+    return Section(opened[: found.end()] + inner[:half], inner[half:] + opened[closing.start() :])
+
+
+_CHANNEL = re.compile(r"(<[^<>]+>)(\w+)(<[^<>]+>)")

