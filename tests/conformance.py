@@ -37,10 +37,10 @@ from canitoolcall.checks import case_status, run_checks
 from canitoolcall.chunking import DEFAULT_STRATEGIES, ChunkStrategy, split, split_text
 from canitoolcall.fixtures import Family, Fixture, load_families, load_fixtures
 from canitoolcall.results import CheckResult, Observation, ParsedToolCall, ParseResult, Status
-from chatcodec.turn.decoder import Decoder
 
 from chatcodec import Codec
 from chatcodec.events import ArgumentsDelta, ContentDelta, Event, ReasoningDelta, ToolCallEnd, ToolCallStart
+from chatcodec.turn.decoder import Decoder
 from chatcodec.turn.format import (
     Arguments,
     Call,

@@ -25,9 +25,13 @@ PUBLIC = [
     "BudgetExceeded",
     "ChatCodecError",
     "Codec",
+    "Decoder",
+    "FormatNotDerived",
     "Prompt",
     "SourceError",
     "TemplateError",
+    "ToolCall",
+    "TurnFormat",
     "UnsupportedInput",
     "load",
 ]

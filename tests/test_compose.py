@@ -515,12 +515,11 @@ written_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=6,
 )
-written_calls = st.builds(
-    call, st.sampled_from(["get_weather", "now", "查询"]), st.dictionaries(texts, written_values, max_size=3)
-)
+written_calls = st.builds(call, st.sampled_from(["get_weather", "now", "查询"]), st.dictionaries(texts, written_values))
 messages = st.builds(
     lambda content, calls: said(content, *calls, reasoning=""), texts, st.lists(written_calls, max_size=3)
-)
+).filter(lambda message: message["content"] or "tool_calls" in message)
+"""Not silent ones: behind their reasoning intellect-3 leaves out the line end."""
 
 
 @pytest.mark.parametrize("name", FIVE)

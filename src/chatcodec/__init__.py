@@ -1,9 +1,19 @@
 """chatcodec: a model's chat template, read in both directions."""
 
 from .codec import Codec, load
-from .errors import BudgetExceeded, ChatCodecError, SourceError, TemplateError, UnsupportedInput
+from .errors import (
+    BudgetExceeded,
+    ChatCodecError,
+    FormatNotDerived,
+    SourceError,
+    TemplateError,
+    UnsupportedInput,
+)
+from .events import ToolCall
 from .prompt import Prompt
 from .template import Budget
+from .turn import TurnFormat
+from .turn.decoder import Decoder
 
 __version__ = "0.1.0"
 
@@ -12,9 +22,13 @@ __all__ = [
     "BudgetExceeded",
     "ChatCodecError",
     "Codec",
+    "Decoder",
+    "FormatNotDerived",
     "Prompt",
     "SourceError",
     "TemplateError",
+    "ToolCall",
+    "TurnFormat",
     "UnsupportedInput",
     "load",
 ]

@@ -31,14 +31,27 @@ from .turn.format import TurnFormat
 STANDARD_VARIABLES = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
 
 
-def load(source: str | os.PathLike[str], *, template_name: str | None = None, budget: Budget | None = None) -> Codec:
+def load(
+    source: str | os.PathLike[str],
+    *,
+    template_name: str | None = None,
+    budget: Budget | None = None,
+    format: TurnFormat | None = None,
+) -> Codec:
     """The codec of a model's folder, a template or tokenizer configuration file, a GGUF file, or a built-in format.
 
-    `template_name` picks one of several named templates. Raises `SourceError` where no template is found, and
-    `TemplateError` where it does not compile.
+    `template_name` picks one of several named templates; `format` is as for `Codec`. Raises `SourceError` where no
+    template is found, and `TemplateError` where it does not compile.
     """
     found = sources.find(source, template_name=template_name)
-    return Codec(found.template, special_tokens=found.special_tokens, name=found.name, source=found, budget=budget)
+    return Codec(
+        found.template,
+        special_tokens=found.special_tokens,
+        name=found.name,
+        source=found,
+        budget=budget,
+        format=format,
+    )
 
 
 class Codec:

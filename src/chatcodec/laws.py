@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import UnsupportedInput
+from .errors import FormatNotDerived, UnsupportedInput
 from .events import ArgumentsDelta, ContentDelta, ReasoningDelta, ToolCallStart
-from .messages import Tool
+from .messages import Message, Tool
 from .turn.compose import compose
 from .turn.decoder import Decoder
 from .turn.format import CallId, TurnFormat
+from .turn.probes import Probes, Trace, Turn
 from .turn.said import read_message
 
 
@@ -75,8 +76,80 @@ def compose_faithfully(turn: TurnFormat, message: Mapping[str, Any], *, prompt: 
     raise UnsupportedInput(path, f"the format cannot carry it: {broken.completion!r} would be read as {found!r}")
 
 
-def prove(turn: TurnFormat, trace: Any, *, template: str) -> None:
-    """Raises `FormatNotDerived` where the format does not hold on fresh turns of its own template."""
+def prove(turn: TurnFormat, trace: Trace, *, template: str = "chat_template") -> None:
+    """Raises `FormatNotDerived` where the format does not hold on fresh turns of its own template.
+
+    The template writes each of `PROOFS`; what it writes must decode to what it shows of the message, and the message
+    must compose to what decodes to it, however that is split.
+    """
+    probes = Probes(trace)
+    for message in PROOFS:
+        written = next(iter(probes.turns(message)), None)
+        broken = (reading_the_template(turn, written, message) if written else None) or _composed(turn, message)
+        if broken:
+            raise FormatNotDerived(
+                "the format that was read off the template does not hold on it", template=template, seen=(str(broken),)
+            )
+
+
+def reading_the_template(turn: TurnFormat, written: Turn, message: Mapping[str, Any]) -> CounterExample | None:
+    """A turn as the template wrote it decodes to what it shows of its message."""
+    text = written.past_user(written.text)
+    start = text.find(turn.header)
+    completion = text[start + len(turn.header) if start >= 0 else 0 :]
+    decoder = Decoder(turn, prompt=turn.header, tools=PROOF_TOOLS)
+    decoder.feed(completion)
+    decoder.close("stop")
+    found, expected = said(decoder.message), said(message)
+    shown = {"reasoning": "reasoning", "content": "content", "calls": "name"}
+    for part, kind in shown.items():
+        if written.has(kind) and _plain(found[part]) != _plain(expected[part]):
+            return CounterExample(f"reading the template's own {part}", completion, expected[part], found[part])
+    return None
+
+
+def _composed(turn: TurnFormat, message: Mapping[str, Any]) -> CounterExample | None:
+    try:
+        broken = decoding_undoes_composing(turn, message, tools=PROOF_TOOLS)
+        return broken or splitting_changes_nothing(turn, compose(message, turn), tools=PROOF_TOOLS)
+    except UnsupportedInput:
+        return None
+
+
+def _proof_call(number: int, **arguments: Any) -> dict[str, Any]:
+    return {
+        "id": f"functions.look_up:{number}",
+        "type": "function",
+        "function": {"name": "look_up", "arguments": arguments},
+    }
+
+
+_TYPES = {"city": "string", "days": "integer", "exact": "boolean", "note": "string", "near": "array"}
+PROOF_TOOLS: list[Tool] = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look_up",
+            "description": "d",
+            "parameters": {
+                "type": "object",
+                "properties": {name: {"type": kind, "description": "d"} for name, kind in _TYPES.items()},
+            },
+        },
+    }
+]
+_ONE = _proof_call(0, city='Zürich "West"', days=12, exact=True)
+_TWO = _proof_call(1, note="two lines,\nsecond <b>bold</b>", near=[1, 2])
+PROOFS: tuple[Message, ...] = (
+    {"role": "assistant", "content": "Two words, and `more`.\n\nA second part: 1 < 2."},
+    {"role": "assistant", "content": "So it is.", "reasoning_content": "First this,\nthen that."},
+    {"role": "assistant", "content": "", "tool_calls": [_ONE]},
+    {"role": "assistant", "content": "Let me see.", "tool_calls": [_ONE]},
+    {"role": "assistant", "content": "", "reasoning_content": "I look it up.", "tool_calls": [_ONE]},
+    {"role": "assistant", "content": "", "tool_calls": [_ONE, _TWO]},
+    {"role": "assistant", "content": "", "tool_calls": [_proof_call(0)]},
+)
+"""What a template is made to write when a format is proven on it: other words than those it was derived from."""
 
 
 def composing_undoes_decoding(

@@ -1,4 +1,4 @@
-"""The view of a prompt for people: every piece of its text with the one who wrote it.
+"""The view of a prompt for people: every piece of its text with the one who wrote it. And of a turn format.
 
 In: a prompt (its text, its spans, the paths it dropped) and the messages it was made of. Out: lines on a `Screen`.
 What holds:
@@ -63,6 +63,15 @@ _MESSAGE = re.compile(r"messages\[(\d+)\]")
 _PUNCTUATION = "{}[]\"',: "
 _WIDE = "⺀-\u2fff\u3001-鿿가-힣豈-\ufaff！-｠\U00020000-\U0003ffff"
 _WORD = re.compile(f"[{_WIDE}] *|[^ {_WIDE}]+ *| +")
+
+
+_FORMAT_LABEL = 11
+"""The columns of a label where a turn format is explained."""
+_FORMAT_WORD = re.compile(
+    r"""(?P<literal>(?<!\w)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+    r"|(?P<field>\b(?:R|C|CALL|NAME|ARGUMENTS|ID|INDEX|KEY|MIDDLE|VALUE)\b)"
+)
+_FORMAT_STYLES = {"literal": "cyan", "field": "green"}
 
 
 class Prompt(Protocol):
@@ -285,6 +294,14 @@ class Screen:
             self.paint([part for part in parts if part.text])
 
 
+def hang(screen: Screen, label: Styled, parts: Iterable[Styled], *, column: int) -> None:
+    """Writes `parts` behind `label`, at `column`, and there the lines that they are broken into."""
+    width = None if screen.width is None else max(screen.width - column, _NARROWEST)
+    for part in broken(parts, width):
+        screen.line(label, Styled(" " * (column - columns(label.text))), *part)
+        label = Styled("")
+
+
 def wants_colour(choice: str, stream: TextIO) -> bool:
     """Whether to colour what goes to `stream`, where `choice` is "always", "never" or "auto".
 
@@ -378,3 +395,25 @@ def _with_dim_marks(row: str, style: str) -> Iterator[Styled]:
         yield Styled(mark[0], f"{style} dim")
         position = mark.end()
     yield Styled(row[position:], style)
+
+
+# -- a turn format
+
+
+def show_format(screen: Screen, explained: str) -> None:
+    """Writes what `explain` tells of a turn format: labels, literals and the fields of a message apart."""
+    for row in explained.splitlines():
+        label, text = safe(row[:_FORMAT_LABEL]), safe(row[_FORMAT_LABEL:])
+        if text:
+            hang(screen, Styled(label, "bold"), _coloured(text), column=_FORMAT_LABEL)
+        else:
+            screen.line(Styled(label, "bold"))
+
+
+def _coloured(text: str) -> Iterator[Styled]:
+    position = 0
+    for word in _FORMAT_WORD.finditer(text):
+        yield Styled(text[position : word.start()])
+        yield Styled(word[0], _FORMAT_STYLES[word.lastgroup or ""])
+        position = word.end()
+    yield Styled(text[position:])

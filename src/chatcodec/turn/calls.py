@@ -52,12 +52,14 @@ class CallRecord:
         own_id: str,
         strict: bool,
         awaits_id: bool,
+        show: Callable[[str], str] | None = None,
     ) -> None:
         self.say = say
         self._schemas = schemas
         self._limits = limits
         self._strict = strict
         self._awaits_id = awaits_id
+        self._show = show
         self._size = 0
         self._said = 0
         self.index = index
@@ -94,6 +96,8 @@ class CallRecord:
         self._start()
 
     def emit(self, json: str) -> None:
+        if self._show is not None:
+            json = self._show(json)
         self._size += len(json)
         if self._size > self._limits.arguments:
             raise Broken(f"the arguments are longer than {self._limits.arguments:,} characters")
@@ -297,9 +301,16 @@ class CallReader:
         """Whether the call closed by itself, as `<invoke name="f"/>` does."""
         pending = ""
         steps = self.call.steps
+        left_out = -1
         for place, step in enumerate(steps):
+            if place == left_out:
+                self.note("the id is missing")
+                continue
             match step:
                 case Literal() if not tokens(step.text):
+                    continue
+                case Literal() if (yield from self._leaves_out_id(steps, place)):
+                    left_out = place + 1
                     continue
                 case Literal():
                     if pending and (yield from self._closed_by_itself(step, pending)):
@@ -327,6 +338,13 @@ class CallReader:
                 self.record.named(pending)
                 pending = ""
         return False
+
+    def _leaves_out_id(self, steps: tuple[Piece, ...], place: int) -> Reading[bool]:
+        """Whether an id, that the format has next, is not there, nor what announces it."""
+        step, following = steps[place], steps[place + 1] if place + 1 < len(steps) else None
+        if not isinstance(step, Literal) or following != CallId():
+            return False
+        return (yield from self.stream.look(tokens(step.text))) == NO
 
     def _closed_by_itself(self, step: Literal, pending: str) -> Reading[bool]:
         marks = tokens(step.text)

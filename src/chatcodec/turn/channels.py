@@ -7,35 +7,18 @@ are none; what such a header says is content.
 from __future__ import annotations
 
 import re
-from typing import Protocol
 
-from ..events import Status, ToolCall
+from ..events import Status
 from .calls import CallRecord
 from .format import WHITESPACE, Channels
-from .grammar import Edge, Grammar, is_certain, markers, tokens
+from .grammar import Edge, is_certain, markers, tokens
 from .passage import Passage
 from .payloads import json_object
-from .stream import CUT, Broken, Cut, Reading, Record, Stream
+from .state import Turn
+from .stream import CUT, Broken, Cut, Reading, Record
 
 LONGEST_HEADER = 1_000
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
-
-
-class Turn(Protocol):
-    """The turn that is read, as the decoder keeps it."""
-
-    stream: Stream
-    grammar: Grammar
-    calls: list[ToolCall]
-    passage: Passage | None
-    ended_by_marker: bool
-    cut_inside: bool
-
-    def say_content(self, text: str) -> None: ...
-    def say_reasoning(self, text: str) -> None: ...
-    def shown(self, text: str) -> str: ...
-    def new_call(self, *, strict: bool, awaits_id: bool) -> CallRecord: ...
-    def end(self) -> None: ...
 
 
 def read(turn: Turn) -> Reading[None]:
@@ -203,6 +186,5 @@ class _Reader:
                 return
 
     def _finish(self, call: CallRecord, status: Status, record: Record, offset: int) -> None:
-        raw = self.turn.shown(self.stream.kept(record))
         self.turn.cut_inside = status == "incomplete"
-        self.turn.calls.append(call.end(status, raw, (offset, offset + len(raw))))
+        self.turn.finish(call, status, self.stream.kept(record), offset)

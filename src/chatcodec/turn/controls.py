@@ -3,6 +3,9 @@ is a marker, and its spelling in a text is text."""
 
 from __future__ import annotations
 
+import json
+import re
+from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +23,10 @@ class Controls:
         pairs = list(zip(used, map(chr, SENTINELS), strict=False))
         self._hide = pairs
         self._show = {ord(character): text for text, character in pairs}
+        self._show_in_json = {place: json.dumps(text)[1:-1] for place, text in self._show.items()}
+        self._any = re.compile(f"[{''.join(map(re.escape, (character for _, character in pairs)))}]") if pairs else None
+        self._places: list[int] = []
+        self._widths = [0]
         self.characters = {tokens[text]: character for text, character in pairs}
         self.format = from_document(_replaced(to_document(turn), self.hidden))
 
@@ -32,6 +39,24 @@ class Controls:
     def shown(self, text: str) -> str:
         """The text as it reads."""
         return text if text.isascii() else text.translate(self._show)
+
+    def shown_in_json(self, text: str) -> str:
+        """JSON text as it reads."""
+        return text if text.isascii() else text.translate(self._show_in_json)
+
+    def count(self, text: str, offset: int) -> None:
+        """Take note of the tokens in a piece of output that begins at `offset`."""
+        for match in self._any.finditer(text) if self._any else ():
+            self._places.append(offset + match.start())
+            self._widths.append(self._widths[-1] + len(self._show[ord(match[0])]) - 1)
+
+    def place(self, offset: int) -> int:
+        """Where a place in the output stands in the text as it reads."""
+        return offset + self._widths[bisect_left(self._places, offset)]
+
+    def forget(self) -> None:
+        self._places.clear()
+        self._widths = [0]
 
 
 def _literals(document: Any) -> set[str]:

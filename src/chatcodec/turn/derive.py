@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -47,6 +48,9 @@ OTHER_SETTINGS: tuple[dict[str, Any], ...] = ({"enable_thinking": False}, {"thin
 INLINE = ("<think>", "</think>")
 """How reasoning may be given within content, for a template to take out."""
 SHOWN = 160
+_CHANNEL = re.compile(r"(<[^<>]+>)(\w+)(<[^<>]+>)\Z")
+_GAP = "\0"
+"""Stands for a field in a call's header."""
 
 
 def derive(trace: Trace, *, template: str = "chat_template") -> TurnFormat:
@@ -111,10 +115,12 @@ class _Reader:
         for variables in SETTINGS:
             for message, kinds in (
                 (assistant(reasoning=REASONING), ("reasoning", "content")),
-                (assistant("", REASONING, [call()]), ("reasoning", "name")),
+                (assistant(CONTENT, REASONING, [call()]), ("reasoning", "content", "argument")),
+                (assistant("", REASONING, [call()]), ("reasoning", "argument")),
+                (assistant(CONTENT, REASONING, [call()]), ("reasoning", "argument")),
             ):
                 turn = self._turn(message, *kinds, **variables)
-                if turn is not None:
+                if turn is not None and ("content" not in kinds or _adjoining(turn)):
                     return turn, variables
         return None
 
@@ -189,23 +195,32 @@ class _Reader:
         return common_start(*heads) or (tail[found.start() :] if found else tail)
 
     def _opened(self, header: str) -> int:
-        """Where in `header` begins what opens, or stands for, reasoning."""
+        """Where in `header` begins what opens, or stands for, reasoning: never at its own first marker."""
         starts = [len(header)]
         if self.thoughtful is not None:
             turn = self.thoughtful[0]
-            close = turn.after(turn.of("reasoning")[0])
-            pairs = {mirror: marker for marker in markers(turn.head) for mirror in mirrors(marker)}
-            closing = next((marker for marker in markers(close) if marker in pairs), None)
-            if closing and pairs[closing] in header:
-                starts.append(header.rindex(pairs[closing]))
+            closing = find_mirror(turn.after(turn.of("reasoning")[0]), turn.head)
+            starts += [header.rfind(marker) for marker in markers(turn.head) if closing and closing[0] in mirrors(marker)]
+        for text in (header, self._past(self.plain.head, header)):
+            found = markers(text)
+            for marker, after in zip(found, found[1:], strict=False):
+                start = text.rindex(marker)
+                if after in mirrors(marker) and not text[start:].replace(marker, "").replace(after, "").strip():
+                    starts.append(start)
         found = markers(header)
-        for marker, after in zip(found, found[1:], strict=False):
-            start = header.rindex(marker)
-            if after in mirrors(marker) and not header[start:].replace(marker, "").replace(after, "").strip():
-                starts.append(start)
         if found and found[-1].startswith("</") and header.endswith(found[-1]):
             starts.append(header.rindex(found[-1]))
-        return min(starts)
+        first = first_marker(header)
+        return min(start for start in starts if start > (first.start() if first else 0) or start == len(header))
+
+    @staticmethod
+    def _past(text: str, header: str) -> str:
+        """`text` from where `header` begins in it."""
+        return text[max(text.find(header), 0) :]
+
+    def _body(self, text: str) -> str:
+        """What stands behind the header in a text from a turn's start."""
+        return text.partition(self.header)[2] if self.header in text else text
 
     @cached_property
     def prompt(self) -> str:
@@ -229,7 +244,7 @@ class _Reader:
             turn, variables = self.thoughtful
             opening = turn.start_of("reasoning")
             if turn.of("reasoning")[0] == turn.fields[0]:
-                opening = turn.head.removeprefix(self.header)
+                opening = self._body(turn.head)
             left, right = self._stripped("reasoning", variables)
             return Section(opening, self._reasoning_close(turn, opening), left, right)
         for opened in self.opened:
@@ -241,10 +256,12 @@ class _Reader:
     def _reasoning_close(self, turn: Turn, opening: str) -> str:
         literal = turn.after(turn.of("reasoning")[0])
         found = find_mirror(literal, opening) or first_marker(literal)
-        if found is None:
+        if found is None or not _adjoining(turn):
+            return literal[: found.end()] if found else literal
+        if not literal[found.end() :].strip():
             return literal
-        rest = literal[found.end() :]
-        return literal[: found.end()] if rest.strip() else literal
+        own = common_end(literal[found.end() :], self._body(self.plain.head))
+        return literal.removesuffix(own) if own else literal[: found.end()]
 
     def _inline(self) -> Section | None:
         """Reasoning that is given within content, where the template takes it out or writes it in its own way."""
@@ -256,17 +273,19 @@ class _Reader:
             if REASONING not in turn.text:
                 return Section(*INLINE)
             opening, _, rest = turn.past_user(turn.text).partition(REASONING)
-            return Section(opening.removeprefix(self.header), rest.partition(CONTENT)[0])
+            return Section(self._body(opening), rest.partition(CONTENT)[0])
         return None
 
     @cached_property
     def no_reasoning(self) -> str | None:
         if self.reasoning is None:
             return None
-        head = self.plain.head.removeprefix(self.header).removesuffix(self.content.open)
+        head = self._body(self.plain.head).removesuffix(self.content.open)
         empty = self.reasoning.open + self.reasoning.close
-        opens = self.prompt.removeprefix(self.header) == self.reasoning.open
-        return head if head.strip() and not (opens and head == empty) else None
+        opens = self._body(self.prompt) == self.reasoning.open
+        if not head.strip():
+            return head if head and self.reasoning.open.startswith(head) else None
+        return None if head == self.reasoning.open or (opens and head == empty) else head
 
     @cached_property
     def content(self) -> Section:
@@ -281,15 +300,19 @@ class _Reader:
     def _content_open(self) -> str:
         head = self.plain.start_of("content")
         if self.plain.of("content")[0] == self.plain.fields[0]:
-            head = self.plain.head.removeprefix(self.header)
-        if self.thoughtful is None or not self.thoughtful[0].has("content"):
-            return head if self.reasoning is None or not markers(head) else ""
+            head = self._body(self.plain.head)
+        if self.thoughtful is None or not _adjoining(self.thoughtful[0]):
+            return head if self.reasoning is None else self._past_reasoning(head)
         turn = self.thoughtful[0]
-        field = turn.of("content")[0]
-        before = turn.before(field)
-        if turn.of("reasoning")[0].start < field.start:
-            before = before.removeprefix(self._reasoning_close(turn, turn.head.removeprefix(self.header)))
-        return before if before.strip() else ""
+        before = turn.start_of("content")
+        return before.removeprefix(self._reasoning_close(turn, self._body(turn.head)))
+
+    def _past_reasoning(self, head: str) -> str:
+        """What opens content in `head`, which may begin with what stands for reasoning."""
+        assert self.reasoning is not None
+        found = first_marker(self.reasoning.close)
+        _, _, rest = head.rpartition(found[0]) if found and found[0] in head else ("", "", head)
+        return rest.lstrip() if markers(rest) else "" if found and found[0] in head else rest
 
     def _stripped(self, kind: str, variables: dict[str, Any]) -> tuple[str, str]:
         """What is taken off the start and the end of a text of this kind."""
@@ -320,33 +343,35 @@ class _Reader:
             opening = self._past_header(self.written)
         if self.alone is not None and not self.alone.several:
             opening = common_end(opening, self._past_header(self.alone))
-        return grown(self.written, opening.lstrip(), self.written.after.removesuffix(end)), end
+        opening = opening if self._channels else opening.lstrip()
+        return grown(self.written, opening, self.written.after.removesuffix(end)), end
 
     def _past_header(self, written: Written) -> str:
         """What stands between the header, or what stands for reasoning, and the calls."""
         turn = written.turn
-        text = turn.past_user(turn.text[: written.start]).removeprefix(self.header)
-        head = self.plain.head.removeprefix(self.header)
+        text = self._body(turn.past_user(turn.text[: written.start]))
+        head = self._body(self.plain.head)
         return text if head == self._content_open else text.removeprefix(head)
 
     def _calls_end(self, written: Written) -> str:
         """What ends a turn that calls end: as after content, else by the last marker that closes nothing."""
         content = written.turn.of("content")
-        if content and content[-1].start > written.start:
-            return ""
-        if self._content_end and self._content_end in written.after:
-            return written.after[written.after.index(self._content_end) :]
-        found = markers(written.after)
+        last = written.turn.tail if content and content[-1].start > written.start else written.after
+        if self._content_end and self._content_end in last:
+            return self._content_end
+        found = markers(last) if written.turn.last else []
         opening = "".join(piece.text for piece in written.call.pieces if isinstance(piece, Literal)) + written.before
         if not found or find_mirror(found[-1], opening):
             return ""
-        return written.after[written.after.rindex(found[-1]) :]
+        return last[last.rindex(found[-1]) :]
 
     @cached_property
     def calls(self) -> Calls | None:
         if self._tailed is None:
             return None
         written, end = self._tailed
+        if self._channels:
+            return Calls(complete(self.probes, written), several=written.several)
         alone = self._alone_before()
         before = written.before
         content = written.turn.of("content")
@@ -401,10 +426,11 @@ class _Reader:
         if self.past is None or not self.past.of("content"):
             return tail if self.plain.last else ""
         following = self.past.tail.removeprefix(self.content.close)
-        if self.plain.last and tail.strip() and (following.startswith(tail) or not common_start(tail, following)):
+        if self.plain.last and tail.strip() and following.startswith(tail):
             return tail
         if self.plain.last and tail.strip():
-            return common_start(tail, following)
+            shared = common_start(tail, following)
+            return shared if shared.strip() else tail
         opening = self._user_opening
         return following[: len(following) - len(common_end(opening, following))]
 
@@ -442,15 +468,53 @@ class _Reader:
             last = self.calls.call.pieces[-1]
             closing = (last.text if isinstance(last, Literal) else "") + self.calls.close
             tail = tail.rpartition(closing)[2] if closing else tail
-        for end in self.ends:
+        for end in (*self.ends, self._channels.end if self._channels else ""):
             tail = tail.removeprefix(end.strip())
         return tail
 
     # -- channels
 
     @cached_property
+    def _channels(self) -> Channels | None:
+        """The channels, where reasoning and content are messages that a word tells apart, without what calls show."""
+        if self.thoughtful is None or not _adjoining(self.thoughtful[0]):
+            return None
+        turn = self.thoughtful[0]
+        fields = turn.of("reasoning")[0], turn.of("content")[0]
+        heads = [_CHANNEL.search(turn.before(field)) for field in fields]
+        if not heads[0] or not heads[1]:
+            return None
+        (channel, reasoning, message), (other, content, last) = heads[0].groups(), heads[1].groups()
+        start = first_marker(turn.head)
+        end = first_marker(turn.after(fields[0]))
+        if (channel, message) != (other, last) or reasoning == content or start is None or end is None:
+            return None
+        role = turn.head[start.end() : turn.head.index(channel)]
+        return Channels(start[0], channel, message, end[0], reasoning, content, "", "", role=role)
+
+    @property
     def channels(self) -> Channels | None:
-        return None
+        return self._channels and self._calling(self._channels)
+
+    def _calling(self, channels: Channels) -> Channels:
+        """`channels` with what its calls say in their headers."""
+        if self._tailed is None:
+            return channels
+        written, end = self._tailed
+        literals = [piece.text if isinstance(piece, Literal) else _GAP for piece in written.call.pieces]
+        header, _, _ = "".join(literals).partition(channels.message)
+        before, _, after = header.partition(channels.channel)
+        word = re.match(r"\w*", after)
+        assert word is not None
+        recipient, _, kind = (before if _GAP in before else after[word.end() :]).partition(_GAP)
+        kind = after[word.end() :] if _GAP in before else kind
+        return replace(channels, calls=word[0], recipient=recipient, call_type=kind, call_end=end)
+
+
+def _adjoining(turn: Turn) -> bool:
+    """Whether content stands right behind reasoning."""
+    kinds = [field.kind for field in turn.fields]
+    return ("reasoning", "content") in zip(kinds, kinds[1:], strict=False)
 
 
 def _opening_marker(text: str) -> str:
@@ -473,4 +537,3 @@ def _mirrored_section(opened: str) -> Section | None:
     return Section(opened[: found.end()] + inner[:half], inner[half:] + opened[closing.start() :])
 
 
-_CHANNEL = re.compile(r"(<[^<>]+>)(\w+)(<[^<>]+>)")

@@ -16,7 +16,10 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_MARKER = re.compile(r"\]?<[^<>\n]+>(?:\[)?|\[/?[A-Z_]+\]|\[/?\|[^\]\n]+\|\]|\[e~\[|\]~!?b[\[\]]")
+_MARKER = re.compile(
+    r"\]<\]\w+\[>\[|<[^<>\n]+>|\[/?[A-Z_]+\]|\[/?\|[^\]\n]+\|\]|[\[\]]\w*~!?\w*[\[\]]"
+)
+"""What stands out as written for a tokenizer: `<think>`, `[INST]`, `[|user|]`, `]~b]`."""
 _OPPOSITES = (("start", "end"), ("begin", "end"), ("open", "close"), ("START", "END"), ("BEGIN", "END"))
 
 

@@ -141,7 +141,7 @@ def _call(call: Call) -> Rows:
         yield "", "without arguments: " + " ".join(map(_piece, call.no_arguments))
     if call.name_path:
         paths = {"NAME": call.name_path, "ARGUMENTS": call.arguments_path, "ID": call.id_path}
-        keys = ", ".join(f"{'.'.join(path)} is {word}" for word, path in paths.items() if path)
+        keys = ", ".join(f"{_path(path)} is {word}" for word, path in paths.items() if path)
         yield "", f"one JSON object, its keys in any order: {keys}"
     for piece in call.pieces:
         match piece:
@@ -263,6 +263,10 @@ def _first_text(call: Call) -> str:
 
 
 # -- words
+
+
+def _path(keys: tuple[str, ...]) -> str:
+    return ".".join(key if key.isidentifier() else repr(key) for key in keys)
 
 
 def _joined(before: str, inner: str, after: str) -> str:

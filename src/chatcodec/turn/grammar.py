@@ -121,6 +121,7 @@ class Grammar:
         self.separator = tokens(calls.separator) if calls else ()
         self.starts = self._starts(calls)
         self.inner_starts = self._inner_starts()
+        self.is_unmarked = bool(self.starts) and not is_strong(self.first_of(self.starts[0]))
         leads = [edge.lead for edge in (*self.ends, self.content_close, self.reasoning_open)]
         if calls:
             leads += [calls.lead, calls.lead_alone]

@@ -12,10 +12,10 @@ class Passage:
 
     `strip_left` and `strip_right` are characters that no text of the format starts or ends with. Up to `hold`
     characters of white space are held back, since they may turn out to stand before a marker. `loose`: white space
-    with no text behind it is the template's.
+    with no text behind it is the template's. `before` is the white space that the passage before this one kept.
     """
 
-    __slots__ = ("_emit", "_held", "_hold", "_left", "_loose", "_right", "begun")
+    __slots__ = ("_before", "_emit", "_held", "_hold", "_left", "_loose", "_right", "begun")
 
     def __init__(
         self,
@@ -24,12 +24,14 @@ class Passage:
         strip_right: str = "",
         hold: int = 0,
         loose: bool = False,
+        before: str = "",
     ) -> None:
         self._emit = emit
         self._left = strip_left
         self._right = strip_right
         self._hold = hold
         self._loose = loose
+        self._before = before
         self._held: list[str] = []
         self.begun = False
         """Some text other than white space has come."""
@@ -43,10 +45,9 @@ class Passage:
             return
         if not self.begun:
             self.begun = True
-            if self._held:
-                body = "".join(self._held) + body
-                text = "".join(self._held) + text
-                self._held.clear()
+            before = self._before + "".join(self._held)
+            body, text = before + body, before + text
+            self._held.clear()
             if self._left:
                 text = text[len(body) - len(body.lstrip(self._left)) :]
                 body = body.lstrip(self._left)
@@ -73,23 +74,25 @@ class Passage:
                 held = held[free:]
             self._held[:] = [held] if held else []
 
-    def close(self, lead: str = "") -> bool:
-        """The text is over; `lead` is the white space of the literal behind it. Whether all of `lead` stood there."""
+    def close(self, lead: str = "") -> str:
+        """The text is over; `lead` is the white space of the literal behind it.
+
+        Returns the white space that is not said, unless the text goes on in another passage.
+        """
         held = "".join(self._held)
         self._held.clear()
-        if self._loose and not self.begun:
-            return True
+        if not self.begun and self._loose:
+            return self._before
         if not self.begun:
             held = held.lstrip(self._left)
-        whole = held.endswith(lead)
         for length in range(len(lead), 0, -1):
             if held.endswith(lead[len(lead) - length :]):
                 held = held[: len(held) - length]
                 break
-        held = held.rstrip(self._right)
-        if held:
-            self._emit(held)
-        return whole
+        said = held.rstrip(self._right)
+        if said:
+            self._emit(said)
+        return held[len(said) :]
 
     def forget(self) -> None:
         """Drop what is held back: it was the prompt's."""

@@ -249,7 +249,7 @@ def _field(start: int, end: int, path: str, key: bool) -> Field | None:
     if path == "content" or path.startswith("content["):
         return None if path.endswith(".type") else Field(start, end, "content")
     found = _CALL_PATH.fullmatch(path)
-    if found is None:
+    if found is None or (key and not found[3]):
         return None
     kind = "argument" if found[2] == "arguments" else found[2]
     return Field(start, end, kind, int(found[1]), found[3], key)

@@ -5,12 +5,13 @@ Raises `UnsupportedInput` for what is no such message, with the path of what is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UnsupportedInput
-from ..messages import REASONING_FIELDS, child_path
+from ..messages import MAX_DEPTH, REASONING_FIELDS, child_path
 from .payloads import values
 
 TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
@@ -121,4 +122,17 @@ def _read_arguments(given: Any, path: str) -> dict[str, Any]:
         raise UnsupportedInput(path, "the arguments are no JSON object")
     if not all(isinstance(key, str) for key in given):
         raise UnsupportedInput(path, "keys are strings")
-    return dict(given)
+    return {key: _exact(value) for key, value in given.items()}
+
+
+def _exact(value: Any, depth: int = 0) -> Any:
+    """The value as it is read from JSON: what is written as one number is one number. Others are left to be refused."""
+    match value:
+        case float() if math.isfinite(value):
+            return values.Spelled(float.__repr__(value))
+        case Mapping() if depth < MAX_DEPTH:
+            return {key: _exact(item, depth + 1) for key, item in value.items()}
+        case list() | tuple() if depth < MAX_DEPTH:
+            return [_exact(item, depth + 1) for item in value]
+        case _:
+            return value

@@ -57,6 +57,10 @@ class Stream:
         """How many characters of the output have been read."""
         return self._before + self.position
 
+    @property
+    def unread(self) -> int:
+        return len(self.text) - self.position
+
     def append(self, piece: str) -> None:
         self._let_go()
         self.text = self.text + piece if self.text else piece

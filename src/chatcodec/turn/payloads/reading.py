@@ -104,15 +104,19 @@ def _code_point(stream: Stream, deliver: Deliver, digits: int) -> Reading[None]:
         deliver(json.dumps(chr(int(code, 16)))[1:-1])
         stream.position += length
         return
-    if code[0] in "dD" and code[1] in "89abAB" and (yield from stream.need(8)):
-        # The other half of a pair goes out with it.
-        if stream.text.startswith("\\u", stream.position + 6):
-            if not (yield from stream.need(12)):
-                raise Cut
-            if _HEX.fullmatch(stream.text, stream.position + 8, stream.position + 12):
-                length = 12
+    if code[0] in "dD" and code[1] in "89abAB":
+        length = yield from _pair_length(stream)
     deliver(stream.text[stream.position : stream.position + length])
     stream.position += length
+
+
+def _pair_length(stream: Stream) -> Reading[int]:
+    """The length of a surrogate's escape, with the other half's where that follows: they go out together."""
+    if not (yield from stream.need(8)) or not stream.text.startswith("\\u", stream.position + 6):
+        return 6
+    if not (yield from stream.need(12)):
+        raise Cut
+    return 12 if _HEX.fullmatch(stream.text, stream.position + 8, stream.position + 12) else 6
 
 
 def whole_string(stream: Stream, quote: str, limit: int | None = None) -> Reading[str]:

@@ -71,8 +71,9 @@ class _Reader:
             raise Broken("neither an argument nor the end of the call stands here")
         written = (yield from self._key()).strip()
         key = html.unescape(written) if self.payload.escaped_names else written
-        for middle, kinds in self.middles:
+        for middle, kinds_here in self.middles:
             if (yield from self.stream.take(middle.tokens)):
+                kinds = kinds_here
                 break
         else:
             raise Broken(f"the value of {key!r} does not begin")
@@ -169,9 +170,10 @@ class _Reader:
                 return "?"
             character = stream.text[stream.position + at + length]
             for middle, _ in self.middles:
-                if character == middle.tokens[0][0]:
-                    if (yield from stream.look(middle.tokens, at + length)) != NO:
-                        return stream.text[stream.position + at : stream.position + at + length].strip()
+                if character != middle.tokens[0][0]:
+                    continue
+                if (yield from stream.look(middle.tokens, at + length)) != NO:
+                    return stream.text[stream.position + at : stream.position + at + length].strip()
             if character in "\n<":
                 return None
         return None

@@ -1,0 +1,138 @@
+"""What goes to standard output, which is data, and to standard error, which is talk."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import sys
+import time
+from contextlib import suppress
+from typing import Any, TextIO
+
+from .. import view
+from ..errors import FormatNotDerived
+from .inputs import InputError
+
+PROGRAM = "chatcodec"
+BY_HAND = (
+    "Encoding works all the same. To decode, say by hand how a turn is written: save a format that is like it",
+    f"({PROGRAM} format step3-vl -o turn.json), edit it, and give it with --format turn.json; see docs/decoding.md.",
+)
+
+_TERMINAL_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_JSON_CONTROLS = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+# -- data
+
+
+def json_line(value: Any) -> str:
+    """`value` as JSON on one line, readable, yet with nothing in it that a terminal would obey or UTF-8 cannot hold."""
+    return _json(value, None)
+
+
+def json_block(value: Any) -> str:
+    """The same on several lines, indented."""
+    return _json(value, 2)
+
+
+def _json(value: Any, indent: int | None) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=sorted, indent=indent)
+    return _JSON_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+
+
+def write(text: str) -> None:
+    """Writes a prompt to standard output: to the byte, unless that is a terminal."""
+    if _SURROGATES.search(text):
+        say("note", r"the prompt holds lone surrogates, which UTF-8 cannot hold: written as \udXXX")
+    if sys.stdout.isatty():
+        text = _TERMINAL_CONTROLS.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
+        text = text if text.endswith("\n") else text + "\n"
+    sys.stdout.write(text)
+
+
+def save(path: str, text: str) -> None:
+    """Writes a file. Raises `InputError` where that fails."""
+    try:
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+# -- screens
+
+
+def screen(arguments: argparse.Namespace) -> view.Screen:
+    """Standard output, with colours and width as the arguments want them."""
+    return _screen(sys.stdout, arguments.color, arguments.width)
+
+
+def side_screen() -> view.Screen:
+    """Standard error, for people to read."""
+    return _screen(sys.stderr, "auto", None)
+
+
+def _screen(stream: TextIO, color: str, width: int | None) -> view.Screen:
+    paint = None
+    if view.wants_colour(color, stream):
+        paint = view.painter(stream)
+        if paint is None and stream is sys.stdout:
+            say("note", view.INSTALL_HINT)
+    if width is None and stream.isatty():
+        width = shutil.get_terminal_size().columns
+    return view.Screen(stream, width=width or None, paint=paint)
+
+
+# -- talk
+
+
+def say(kind: str, message: object) -> None:
+    """Writes a line to standard error, behind all data that came before."""
+    with suppress(OSError):
+        sys.stdout.flush()
+    sys.stderr.write(f"{PROGRAM}: {kind}: {view.safe(message)}\n")
+    sys.stderr.flush()
+
+
+def say_error(error: Exception) -> None:
+    if not isinstance(error, FormatNotDerived):
+        say("error", error)
+        return
+    say("error", f"{error.template}: how a turn is written could not be read off the template: {error.reason}")
+    told = ["  what it wrote:" if error.seen else "", *(f"    {seen}" for seen in error.seen), *BY_HAND]
+    sys.stderr.writelines(f"{view.safe(line)}\n" for line in told if line)
+    sys.stderr.flush()
+
+
+class Progress:
+    """A count on standard error, for people who wait for a file."""
+
+    def __init__(self, things: str) -> None:
+        self.shown = False
+        self._things = things
+        self._wanted = sys.stderr.isatty() and not sys.stdout.isatty()
+        self._count = 0
+        self._next = time.monotonic() + 0.5
+
+    def step(self) -> None:
+        self._count += 1
+        if self._wanted and time.monotonic() >= self._next:
+            self._next = time.monotonic() + 0.1
+            self.shown = True
+            sys.stderr.write(f"\r{self._count:,} {self._things}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self.shown:
+            sys.stderr.write("\r\x1b[K")
+            self.shown = False
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()

@@ -1,0 +1,501 @@
+"""Reading a turn of reasoning, content and calls, each between markers of its own.
+
+Content is what is no marker's. A marker counts where what follows can be what the format says, so a call is read before
+it is one: where it turns out to be none, the reading goes back, and it was text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..events import Event
+from .calls import CallReader, CallRecord
+from .grammar import Edge, Start, is_certain, is_strong, markers
+from .passage import Passage
+from .state import Turn
+from .stream import CUT, NO, Broken, Cut, Reading
+
+CONTROL_TOKEN = "<|"
+"""How a control token begins, in the writing that most vocabularies share."""
+LONGEST_TOKEN = 40
+NOISE = 256
+"""Characters between the wrapper's opening and the first call that are passed over."""
+
+
+def read(turn: Turn) -> Reading[None]:
+    """Read a turn from behind its header."""
+    return _Reader(turn).read()
+
+
+class _Reader:
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self.stream = turn.stream
+        self.grammar = turn.grammar
+
+    # -- the turn
+
+    def read(self) -> Reading[None]:
+        yield
+        place = _Place()
+        while not (yield from self._read_content(place)):
+            yield from self._read_reasoning(place)
+            if self.turn.ended_by_marker or (self.stream.ended and self.stream.position >= len(self.stream.text)):
+                break
+        self.turn.end()
+
+    def _read_content(self, place: _Place) -> Reading[bool]:
+        """Read up to where reasoning opens, or, and then it is true, to the end of the turn."""
+        if not place.has_content and not place.after_call and not self.grammar.content_open.tokens:
+            yield from self.stream.skip_exact(self.grammar.content_open.lead)
+        form = self.grammar.format
+        while True:
+            passage = Passage(
+                self.turn.say_content,
+                form.content.strip_left if not place.has_content else "",
+                form.content.strip_right,
+                self.grammar.hold,
+                loose=place.after_call,
+                before=place.space,
+            )
+            self.turn.passage = passage
+            step = yield from self._read_passage(place, passage)
+            if step == "end":
+                return True
+            if step == "reasoning":
+                return False
+
+    def _read_passage(self, place: _Place, passage: Passage) -> Reading[str]:
+        """Read content up to the next marker that counts, and what it announces. Returns what is next: "end",
+        "reasoning" or "content"."""
+        stream = self.stream
+        found = self._content_markers(place)
+        while True:
+            until, is_marker = found.find(stream.text, stream.position, stream.ended)
+            if until > stream.position:
+                passage.write(stream.text[stream.position : until])
+                stream.position = until
+            if not is_marker:
+                if not (yield from stream.more()):
+                    place.has_content |= passage.begun
+                    passage.close(self.grammar.ends[0].lead if self.grammar.ends else "")
+                    return "end"
+                continue
+            step = yield from self._at_marker(place, passage)
+            if step:
+                return step
+            passage.write(stream.text[stream.position])
+            stream.position += 1
+
+    def _content_markers(self, place: _Place) -> Any:
+        grammar = self.grammar
+        names = [edge.tokens[0] for edge in grammar.ends if edge.tokens]
+        names += [turn[0] for turn in grammar.next_turns]
+        names += [edge.tokens[0] for edge in (grammar.reasoning_open, grammar.reasoning_close) if edge.tokens]
+        names += [edge.tokens[0] for edge in (grammar.content_open, grammar.content_close) if edge.tokens]
+        names += [grammar.first_of(start) for start in grammar.starts]
+        if grammar.is_unmarked:
+            names.append(CONTROL_TOKEN)
+        if place.in_section or place.after_call:
+            names += [grammar.first_of(start) for start in grammar.inner_starts]
+            names += grammar.section_close.tokens[:1]
+            if grammar.call is not None:
+                names += grammar.call.closing.tokens[-1:]
+        return markers(*names)
+
+    def _at_marker(self, place: _Place, passage: Passage) -> Reading[str]:
+        """What stands here, "" where it is text. Where it is no text, it is read, and the passage closed."""
+        grammar = self.grammar
+        if (yield from self._at_end()):
+            place.has_content |= passage.begun
+            lead = next((edge.lead for edge in grammar.ends), "")
+            passage.close(lead)
+            return "end"
+        opened = grammar.reasoning_open
+        if not passage.begun and not place.has_content and (yield from self._take(opened)):
+            passage.close(opened.lead)
+            return "reasoning"
+        if not passage.begun and (yield from self._stray(place)):
+            place.space = passage.close()
+            return "content"
+        if (yield from self._content_edge(place, passage)) or (yield from self._empty_section(place, passage)):
+            return "content"
+        return (yield from self._call_at(place, passage))
+
+    def _take(self, edge: Edge) -> Reading[bool]:
+        """Read a marker and the white space that the template writes behind it."""
+        if not edge.tokens:
+            return False
+        end = yield from self.stream.look(edge.tokens)
+        if end < 0:
+            return False
+        self.stream.position += end
+        yield from self.stream.skip_exact(edge.trail)
+        return True
+
+    def _at_end(self) -> Reading[bool]:
+        """Whether the turn ends here; the marker that ends it is then read."""
+        stream = self.stream
+        for edge in self.grammar.ends:
+            end = (yield from stream.look(edge.tokens)) if edge.tokens else NO
+            if end < 0:
+                continue
+            certain = is_certain(edge.tokens[0])
+            if certain or (yield from self._ends_output(end)):
+                self.turn.ended_by_marker = True
+                stream.position += end
+                return True
+        for turn in self.grammar.next_turns:
+            end = yield from stream.look(turn)
+            if end >= 0 and (is_certain(turn[0]) or (yield from stream.look(("\0",), end)) == CUT):
+                self.turn.ended_by_marker = True
+                return True
+        return False
+
+    def _ends_output(self, at: int) -> Reading[bool]:
+        """Whether the output ends at `at`, or another turn begins there."""
+        for turn in self.grammar.next_turns:
+            if (yield from self.stream.look(turn, at)) != NO:
+                return True
+        return (yield from self.stream.look(("\0",), at)) == CUT
+
+    def _stray(self, place: _Place) -> Reading[bool]:
+        """Read what closes reasoning that is not open, or calls that are closed: a marker too many."""
+        grammar = self.grammar
+        if not place.has_content and not place.after_call and (yield from self._take(grammar.reasoning_close)):
+            return True
+        if place.in_section and (yield from self._take(grammar.section_close)):
+            place.in_section = False
+            return True
+        if place.after_call and grammar.call is not None and grammar.call.closing.tokens:
+            last = grammar.call.closing.tokens[-1]
+            if is_strong(last) and (yield from self._take(Edge((last,)))):
+                return True
+        if place.after_call and grammar.is_unmarked:
+            end = yield from self._control_token()
+            if end >= 0 and (yield from self._ends_output(end)):
+                self.stream.position += end
+                return True
+        return False
+
+    def _content_edge(self, place: _Place, passage: Passage) -> Reading[bool]:
+        grammar = self.grammar
+        opened, closed = grammar.content_open, grammar.content_close
+        if opened.tokens and not place.content_open and not passage.begun and (yield from self._take(opened)):
+            passage.close(opened.lead)
+            place.content_open = True
+            return True
+        if closed.tokens and place.content_open and (yield from self._closes_content(closed)):
+            place.has_content |= passage.begun
+            passage.close(closed.lead)
+            place.content_open = False
+            return True
+        return False
+
+    def _closes_content(self, closed: Edge) -> Reading[bool]:
+        end = yield from self.stream.look(closed.tokens)
+        if end < 0:
+            return False
+        if not is_certain(closed.tokens[0]):
+            follows = yield from self._ends_output(end)
+            for edge in (*self.grammar.ends, self.grammar.reasoning_open):
+                follows = follows or bool(edge.tokens and (yield from self.stream.look(edge.tokens, end)) != NO)
+            for start in self.grammar.starts:
+                follows = follows or bool(start.tokens and (yield from self.stream.look(start.tokens, end)) != NO)
+            if not follows:
+                return False
+        self.stream.position += end
+        yield from self.stream.skip_exact(closed.trail)
+        return True
+
+    # -- calls
+
+    def _call_at(self, place: _Place, passage: Passage) -> Reading[str]:
+        """Read the call that begins here, if one does."""
+        grammar, stream = self.grammar, self.stream
+        if grammar.call is None or stream.offset < place.no_call_before:
+            return ""
+        record = stream.record()
+        offset = stream.offset
+        try:
+            start = yield from self._start(place)
+        except Cut:
+            start = Start((), "cut")
+        if start is None:
+            stream.go_back(record)
+            return ""
+        strong = self._is_strong(start, place)
+        if not strong and passage.begun and self.turn.schemas.names is None:
+            stream.go_back(record)
+            return ""
+        call = self._new_call(start, strong)
+        opened = _Opening(self.turn, place, passage)
+        call.say = opened.say
+        status, reason = yield from self._attempt(call, start)
+        if not call.certain and not (status == "incomplete" and strong):
+            place.no_call_before = stream.offset
+            stream.go_back(record)
+            return ""
+        opened.open()
+        if status == "malformed":
+            call.note(reason)
+            yield from self._recover()
+        self.turn.finish(call, status, stream.kept(record), offset)
+        self.turn.cut_inside = status == "incomplete"
+        place.after_call = True
+        place.in_section = bool(grammar.section_close.tokens)
+        return "content"
+
+    @staticmethod
+    def _is_strong(start: Start, place: _Place) -> bool:
+        return place.in_section or (bool(start.tokens) and is_strong(start.tokens[0]))
+
+    def _new_call(self, start: Start, strong: bool, ahead: int = 0) -> CallRecord:
+        assert self.grammar.call is not None
+        call = self.turn.new_call(strict=not strong, awaits_id=self.grammar.call.id_after_arguments, ahead=ahead)
+        call.certain = bool(start.tokens) and is_certain(start.tokens[0])
+        call.note(start.note)
+        return call
+
+    def _start(self, place: _Place) -> Reading[Start | None]:
+        """Read the markers that begin a call."""
+        grammar, stream = self.grammar, self.stream
+        assert grammar.call is not None
+        starts = grammar.inner_starts + grammar.starts if place.in_section or place.after_call else grammar.starts
+        if len(self.turn.calls) >= self.turn.limits.calls:
+            return None
+        for start in starts:
+            if not start.tokens:
+                if stream.text[stream.position] == "{":
+                    return start
+                continue
+            end = yield from stream.look(start.tokens)
+            if end >= 0:
+                stream.position += end
+                return start
+            if end == CUT and (yield from stream.look(start.tokens[:1])) >= 0:
+                stream.position = len(stream.text)
+                return Start(start.tokens, "cut")
+        if grammar.is_unmarked:
+            return (yield from self._announced_start())
+        return (yield from self._noisy_start(place))
+
+    def _announced_start(self) -> Reading[Start | None]:
+        """A call without markers of its own behind a control token that the template does not write."""
+        stream = self.stream
+        end = yield from self._control_token()
+        if end < 0:
+            return None
+        for start in self.grammar.starts:
+            first = yield from stream.look(start.tokens or ("{",), end)
+            if first >= 0:
+                stream.position += first if start.tokens else end
+                return Start((CONTROL_TOKEN + "…",), "a control token stands before the call")
+        return None
+
+    def _control_token(self) -> Reading[int]:
+        """Where a control token that stands here ends."""
+        stream = self.stream
+        if (yield from stream.look((CONTROL_TOKEN,))) < 0:
+            return NO
+        for at in range(len(CONTROL_TOKEN), LONGEST_TOKEN):
+            if not (yield from stream.need(at + 2)):
+                return CUT
+            if stream.text.startswith("|>", stream.position + at):
+                return at + 2
+            if not (stream.text[stream.position + at].isalnum() or stream.text[stream.position + at] == "_"):
+                return NO
+        return NO
+
+    def _noisy_start(self, place: _Place) -> Reading[Start | None]:
+        """The wrapper's opening with something between it and the first call."""
+        grammar, stream = self.grammar, self.stream
+        assert grammar.call is not None
+        wrapper, opening = grammar.section_open.tokens, grammar.call.opening.tokens
+        if place.in_section or not (wrapper and opening and is_strong(wrapper[0]) and is_strong(opening[0])):
+            return None
+        end = yield from stream.look(wrapper)
+        for at in range(end, end + NOISE if end >= 0 else end):
+            if not (yield from stream.need(at + len(opening[0]))):
+                return None
+            if stream.text.startswith(opening[0], stream.position + at):
+                opened = yield from stream.look(opening, at)
+                if opened >= 0:
+                    stream.position += opened
+                    return Start(wrapper + opening, "text stands between the wrapper and the first call")
+        return None
+
+    def _empty_section(self, place: _Place, passage: Passage) -> Reading[bool]:
+        """Read a wrapper with no call in it."""
+        grammar, stream = self.grammar, self.stream
+        wrapper, close = grammar.section_open.tokens, grammar.section_close.tokens
+        if not (wrapper and close and is_strong(wrapper[0])):
+            return False
+        end = yield from stream.look(wrapper + close)
+        if end < 0:
+            return False
+        stream.position += end
+        _Opening(self.turn, place, passage).open()
+        place.after_call = True
+        return True
+
+    def _attempt(self, call: CallRecord, start: Start) -> Reading[tuple[Any, str]]:
+        if start.note == "cut":
+            return "incomplete", ""
+        try:
+            yield from CallReader(self.stream, self.grammar, self.turn.schemas, call).read()
+        except Cut:
+            self.stream.position = len(self.stream.text)
+            if call.whole and self.turn.told != "length":
+                call.note("the call's close is missing")
+                return "ok", ""
+            return "incomplete", ""
+        except Broken as broken:
+            return "malformed", broken.reason
+        return "ok", ""
+
+    def _recover(self) -> Reading[None]:
+        """Read on to where a broken call ends."""
+        grammar, stream = self.grammar, self.stream
+        assert grammar.call is not None
+        closing = grammar.call.closing.tokens[-1:]
+        closing = closing if closing and is_strong(closing[0]) else ()
+        others = [grammar.first_of(start) for start in grammar.starts if start.tokens and is_strong(start.tokens[0])]
+        others += grammar.section_close.tokens[:1]
+        others += [edge.tokens[0] for edge in grammar.ends if edge.tokens] + [turn[0] for turn in grammar.next_turns]
+        found = markers(*closing, *others)
+        while True:
+            until, is_marker = found.find(stream.text, stream.position, stream.ended)
+            stream.position = until
+            if is_marker:
+                if closing and (yield from stream.look(closing)) >= 0:
+                    yield from stream.take(closing)
+                return
+            if not (yield from stream.more()):
+                return
+
+    # -- reasoning
+
+    def _read_reasoning(self, place: _Place) -> Reading[None]:
+        """Read reasoning up to and with its close."""
+        grammar, stream, form = self.grammar, self.stream, self.grammar.format
+        assert form.reasoning is not None
+        hold = max(grammar.hold, len(grammar.reasoning_close.lead))
+        passage = Passage(
+            self.turn.say_reasoning, form.reasoning.strip_left, form.reasoning.strip_right, hold, loose=False
+        )
+        self.turn.passage = passage
+        names = [
+            grammar.reasoning_close.tokens[0],
+            grammar.reasoning_open.tokens[0] if grammar.reasoning_open.tokens else "",
+        ]
+        names += [edge.tokens[0] for edge in grammar.ends if edge.tokens] + [turn[0] for turn in grammar.next_turns]
+        names += [start.tokens[0] for start in grammar.starts if start.tokens and is_strong(start.tokens[0])]
+        found = markers(*names)
+        self.turn.cut_inside = True
+        while True:
+            until, is_marker = found.find(stream.text, stream.position, stream.ended)
+            if until > stream.position:
+                passage.write(stream.text[stream.position : until])
+                stream.position = until
+            if not is_marker:
+                if not (yield from stream.more()):
+                    passage.close()
+                    return
+                continue
+            if (yield from self._take(grammar.reasoning_close)):
+                passage.close(grammar.reasoning_close.lead)
+                self.turn.cut_inside = False
+                return
+            if (yield from self._at_end()):
+                passage.close()
+                return
+            if not passage.begun and (yield from self._take(grammar.reasoning_open)):
+                continue
+            if stream.offset >= place.no_call_before and (yield from self._calls_end_reasoning(place, passage)):
+                self.turn.cut_inside = False
+                return
+            passage.write(stream.text[stream.position])
+            stream.position += 1
+
+    def _calls_end_reasoning(self, place: _Place, passage: Passage) -> Reading[bool]:
+        """Whether calls stand here that end the turn, reasoning never closed; a call with more behind it is a draft."""
+        grammar, stream = self.grammar, self.stream
+        record = stream.record()
+        events: list[Event] = []
+        calls: list[CallRecord] = []
+        pieces: list[tuple[int, str]] = []
+        inner = _Place()
+        while True:
+            start = yield from self._start_or_none(inner)
+            if start is None:
+                break
+            whole = stream.record()
+            offset = stream.offset
+            call = self._new_call(start, True, len(calls))
+            call.say = events.append
+            status, _ = yield from self._attempt(call, start)
+            raw = stream.kept(whole)
+            if status != "ok" or (call.whole and self.stream.ended and "close is missing" in "".join(call.notes)):
+                calls.clear()
+                break
+            calls.append(call)
+            pieces.append((offset, raw))
+            inner.in_section = inner.after_call = True
+        if calls:
+            yield from self._take(grammar.section_close)
+        if not calls or not ((yield from stream.look(("\0",))) == CUT or (yield from self._at_end())):
+            place.no_call_before = stream.offset
+            stream.go_back(record)
+            return False
+        stream.kept(record)
+        passage.close(grammar.calls.lead if grammar.calls else "")
+        for call, (offset, raw) in zip(calls, pieces, strict=True):
+            call.note("the reasoning is not closed")
+            self.turn.finish(call, "ok", raw, offset)
+        self.turn.events.extend(events)
+        return True
+
+    def _start_or_none(self, place: _Place) -> Reading[Start | None]:
+        if not (yield from self.stream.need(1)):
+            return None
+        try:
+            start = yield from self._start(place)
+        except Cut:
+            return None
+        return start if start is not None and start.note != "cut" else None
+
+
+class _Place:
+    """Where in its turn the model stands."""
+
+    def __init__(self) -> None:
+        self.has_content = False
+        self.content_open = False
+        self.after_call = False
+        self.in_section = False
+        self.space = ""
+        """White space that is content's if more content comes."""
+        self.no_call_before = 0
+        """Text up to here has been read as a call, and was none: it is not read so again."""
+
+
+class _Opening:
+    """Holds back what is said of a call until the text before it is closed."""
+
+    def __init__(self, turn: Turn, place: _Place, passage: Passage) -> None:
+        self._turn = turn
+        self._state = place
+        self._passage: Passage | None = passage
+
+    def say(self, event: Event) -> None:
+        self.open()
+        self._turn.events.append(event)
+
+    def open(self) -> None:
+        if self._passage is not None:
+            passage, self._passage = self._passage, None
+            calls = self._turn.grammar.calls
+            self._state.has_content |= passage.begun
+            alone = calls is not None and not self._state.has_content
+            self._state.space = passage.close((calls.lead_alone if alone else calls.lead) if calls else "")
