@@ -4,8 +4,8 @@
 
 A content, a reasoning and a string argument of each size come in pieces of four characters, in each built-in format.
 "first" and "last" are microseconds a piece in the first and the last tenth of that text, "all" those of the whole
-completion with its end, "at once" the same where it is fed in one piece, all the best of several runs. The last
-columns are how many times as long transformers takes. What comes out is compared with what went in.
+turn from the decoder's making to its end, "at once" the same where it is fed in one piece; the best of several runs.
+The last columns are how many times as long transformers takes. What comes out is compared with what went in.
 
 transformers' parser is fed the same pieces, with response templates for these formats in the manner of its own
 (`transformers/cli/serving/utils.py`). It hands on arguments as the raw text of the call, and their values at its end;
@@ -46,8 +46,8 @@ TOOLS = [
 ]
 SAMPLE = (
     "The loop below adds up what is left, and says so; the second one is there for the case that nothing is.\n"
-    "for (int i = 0; i < n && c[i] > 0; i++) {\n\tprintf(\"%d: %s\\n\", i, names[i]);\n}\n"
-    "Wetter in Zürich: 12 °C, schön; in 東京 it rains. A list: [1, 2, 3], an object: {\"a\": null}, a tag: <b>x</b>.\n\n"
+    'for (int i = 0; i < n && c[i] > 0; i++) {\n\tprintf("%d: %s\\n", i, names[i]);\n}\n'
+    'Wetter in Zürich: 12 °C, schön; in 東京 it rains. A list: [1, 2], an object: {"a": null}, a tag: <b>x</b>.\n\n'
 )
 
 
@@ -79,7 +79,9 @@ def named_calls(opening: str, closing: str, content: str, **arguments: str) -> d
     }
 
 
-def template(anchor: str, calls: dict[str, Any], end: str | None, *, reasoning: str | None = r"<think>") -> dict[str, Any]:
+def template(
+    anchor: str, calls: dict[str, Any], end: str | None, *, reasoning: str | None = r"<think>"
+) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if reasoning:
         opening = {"open": reasoning} if reasoning == "<think>" else {"open_pattern": reasoning}
@@ -206,10 +208,11 @@ class Figures:
     at_once: float = 1e9
 
     def add(self, case: Case, make: Callable[[], Parser]) -> None:
-        feed, end = make()
         gc.collect()
         clock, pieces = time.process_time, case.pieces
-        times = []
+        started = clock()
+        feed, end = make()
+        times = [clock() - started]
         for part in (slice(0, case.first.start), case.first, slice(case.first.stop, case.last.start), case.last):
             piece_row = pieces[part]
             started = clock()
@@ -223,13 +226,13 @@ class Figures:
         times.append(clock() - started)
         check(case, message)
         tenth = (case.first.stop - case.first.start) / 1e6
-        self.first = min(self.first, times[1] / tenth)
-        self.last = min(self.last, times[3] / tenth)
+        self.first = min(self.first, times[2] / tenth)
+        self.last = min(self.last, times[4] / tenth)
         self.all = min(self.all, sum(times) / len(pieces) * 1e6)
 
     def add_at_once(self, case: Case, make: Callable[[], Parser]) -> None:
-        feed, end = make()
         started = time.process_time()
+        feed, end = make()
         feed(case.completion)
         message = end()
         self.at_once = min(self.at_once, (time.process_time() - started) / len(case.pieces) * 1e6)

@@ -653,8 +653,11 @@ def main() -> int:
         parser.error(f"there is no fixture {options.case}")
     cases = [examine(fixture, by_hand=options.by_hand, real_tokens=not options.cut) for fixture in fixtures]
     for case in cases:
-        if case.status is not Status.PASS or case.strays or case.status_by_ids is not Status.PASS:
-            print(f"{case.fixture.id}: {case.status.value}", case.reason, *case.findings(), sep="\n    ")
+        if case.findings():
+            print(f"{case.fixture.id}: {case.status.value}", *case.findings(), sep="\n    ")
+    for (model, reason), count in Counter((case.fixture.reference_model, case.reason) for case in cases).items():
+        if reason:
+            print(f"{model}: no format for {count} outputs\n    {reason}")
     print(table(cases), ", ".join(f"{kind}: {count}" for kind, count in provenance(cases).items()), sep="\n")
     return any(case.status is not Status.PASS for case in cases)
 

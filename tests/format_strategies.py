@@ -37,7 +37,7 @@ def words(*choices: str) -> st.SearchStrategy[str]:
     return st.sampled_from(choices)
 
 
-others = words("json", "ascii", "python")
+others = words("json", "ascii", "python", "mixed")
 payloads = st.one_of(
     st.builds(JsonArguments, texts, texts, flags, flags, st.none() | st.integers(0, 8)),
     st.builds(

@@ -283,15 +283,16 @@ class Cut:
         return "\n...\n".join(runs) if runs else None
 
     def raw_paths(self, case: Case) -> set[str]:
-        """The paths of the arguments that are texts, if they are written as they are."""
-        found = set()
-        for index, call in enumerate(case.calls):
-            for key, value in call.arguments.items():
-                place = child_path(f"{TURN}.tool_calls[{index}].function.arguments", key)
-                shown = [text for text, origin in self.spans if origin == place]
-                if isinstance(value, str) and value and (value in shown or value.strip() in shown):
-                    found.add(place)
-        return found
+        """The paths of the texts in arguments that are written as they are."""
+        arguments = [
+            leaf
+            for index, call in enumerate(case.calls)
+            for leaf in text_leaves(call.arguments, f"{TURN}.tool_calls[{index}].function.arguments")
+        ]
+        shown: dict[str | None, list[str]] = {}
+        for text, origin in self.spans:
+            shown.setdefault(origin, []).append(text)
+        return {path for path, text in arguments if text and {text, text.strip()} & {*shown.get(path, ())}}
 
     def shows(self, path: str) -> bool:
         """Whether anything at or below `path` is shown."""
@@ -315,6 +316,7 @@ REFUSED, UNRENDERED, REWRITTEN = "the format cannot carry", "the template refuse
 LEFT_OUT = (REFUSED, UNRENDERED, REWRITTEN)
 DOUBTFUL = ", and compose refuses"
 """Ends the label of what went wrong though the text can be told from any other; compose says that it would."""
+NEEDLESS = "decoded right, but compose refuses"
 
 
 class Subject:
@@ -331,7 +333,9 @@ class Subject:
             return self.codec.format
         except FormatNotDerived as error:
             self.underived = error.reason
-            return None
+        except Exception as error:
+            self.underived = f"derivation raised {type(error).__name__}: {error}"
+        return None
 
     underived = ""
 
@@ -428,13 +432,11 @@ class Subject:
     def after_header(self, prompt: str, whole: Prompt) -> int:
         """Where the turn starts, if it does not go on from the generation prompt."""
         form = self.format
-        if not prompt.endswith(form.prompt):
-            raise Uncut(f"the prompt does not end in the format's, {form.prompt!r}: {prompt[-80:]!r}")
-        base = len(prompt) - len(form.prompt)
-        if whole.text.startswith(prompt[:base] + form.header):
+        base = prompt.rfind(form.header) if form.header else -1
+        if base >= 0 and whole.text.startswith(prompt[:base] + form.header):
             return base + len(form.header)
         question = asked(whole)
-        first = min(a for a, _, path in whole.spans if in_turn(path))
+        first = min((a for a, _, path in whole.spans if in_turn(path)), default=len(whole.text))
         found = whole.text.rfind(form.header, question, first)
         if found < 0 or not form.header:
             raise Uncut(f"the format's header {form.header!r} does not stand in {whole.text[question:first]!r}")
@@ -442,7 +444,7 @@ class Subject:
 
     def end_of_turn(self, whole: Prompt) -> int:
         """Where the turn ends that is followed by results."""
-        last = max(end for _, end, path in whole.spans if in_turn(path))
+        last = max((end for _, end, path in whole.spans if in_turn(path)), default=asked(whole))
         after = [a for a, _, path in whole.spans if (path or "").startswith("messages[2]") and a >= last]
         limit = min(after, default=len(whole.text))
         for end in self.format.ends:
@@ -507,7 +509,7 @@ class Subject:
             outcome.label = f"decode raised {type(error).__name__}"
             outcome.got = repr(error)
         try:
-            self.codec.compose(expected)
+            self.codec.compose(expected, prompt=cut.prompt)
         except UnsupportedInput as error:
             outcome.refusal = str(error)
         except Exception as error:
@@ -543,9 +545,18 @@ class Subject:
     def holds_end(text: str, following: list[tuple[str, str | None]]) -> bool:
         """Whether a text that is written as it is holds the first of what the template writes behind it."""
         literal = following[0][0] if following and following[0][1] is None else ""
-        found = MARKER.search(literal)
-        end = found[0] if found else literal.strip().split("\n")[0]
+        found = MARKER.match(literal.lstrip())
+        end = found[0] if found else literal.lstrip()[:1]
         return bool(end) and end in text
+
+
+def text_leaves(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Each text under `value` with its path."""
+    if isinstance(value, str):
+        yield path, value
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from text_leaves(item, child_path(path, key))
 
 
 def in_turn(path: str | None) -> bool:
@@ -730,6 +741,9 @@ class Report:
             for label, count in tally.failures.most_common():
                 yield f"{self.name} | {kind} | {label}: {count} of {total}"
                 yield from example_lines(tally.examples[label])
+            if tally.needless > MANY * total:
+                yield f"{self.name} | {kind} | {NEEDLESS}: {tally.needless} of {total}"
+                yield from example_lines(tally.examples[NEEDLESS])
             for label in LEFT_OUT:
                 if tally.labels[label] > MANY * total:
                     yield f"{self.name} | {kind} | {label} {tally.labels[label]} of {total}"
@@ -785,13 +799,22 @@ def examine_subject(subject: Subject, cases: int, shrink: bool) -> Report:
             outcome = subject.outcome(case, setting)
             label = outcome.label
             tally.labels[label] += 1
-            tally.needless += label == "passed" and bool(outcome.refusal)
+            if label == "passed" and outcome.refusal:
+                label = NEEDLESS
+                tally.needless += 1
             if label not in tally.examples and label not in ("passed", UNRENDERED, REWRITTEN):
-                if shrink:
-                    small = shrunk(case, lambda other: subject.outcome(other, setting).label == label)  # noqa: B023
-                    outcome = subject.outcome(small, setting)
-                tally.examples[label] = outcome
+                tally.examples[label] = small_outcome(subject, setting, case, outcome) if shrink else outcome
     return report
+
+
+def small_outcome(subject: Subject, setting: Setting, case: Case, outcome: Outcome) -> Outcome:
+    """That of a smaller case with the same label, which compose refuses too if it refused this one."""
+
+    def same(other: Case) -> bool:
+        found = subject.outcome(other, setting)
+        return found.label == outcome.label and bool(found.refusal) == bool(outcome.refusal)
+
+    return subject.outcome(shrunk(case, same), setting)
 
 
 def summary(reports: list[Report]) -> Iterator[str]:

@@ -53,6 +53,7 @@ from chatcodec.turn.format import (
     TurnFormat,
 )
 from chatcodec.turn.payloads import values
+from chatcodec.turn.said import read_message
 
 Message = dict[str, Any]
 
@@ -284,6 +285,13 @@ def test_after_a_prompt(name: str) -> None:
     assert compose(message, format, prompt="<s>" + prompt) == text
 
 
+def test_reasoning_without_an_opening() -> None:
+    format = replace(DSML, prompt=DSML.header, reasoning=Section("", "</think>"))
+    assert compose(said(reasoning="R"), format) == "R</think>C"
+    assert compose(said(), format) == "</think>C"
+    assert compose(said(), format, prompt=DSML.prompt) == "C"
+
+
 # -- shapes of messages
 
 
@@ -491,6 +499,13 @@ def test_a_quote_in_bare_quotes() -> None:
 def test_numbers_are_written_as_they_were(number: str) -> None:
     text = compose(said("", call("f", f'{{"a":[{number}]}}')), MISTRAL_ARGS)
     assert text == f'[TOOL_CALLS]f[ARGS]{{"a": [{number}]}}'
+
+
+def test_floats_are_read_as_json_has_them() -> None:
+    given = {"a": 1.5, "b": [1e30, {"c": (2.0,)}]}
+    written = '{"a": 1.5, "b": [1e+30, {"c": [2.0]}]}'
+    assert compose(said("", call("f", given)), MISTRAL_ARGS) == f"[TOOL_CALLS]f[ARGS]{written}"
+    assert read_message(said("", call("f", given))) == read_message(said("", call("f", written)))
 
 
 def test_integers_of_any_size() -> None:

@@ -271,7 +271,9 @@ def tool(parameters: Any, **more: Any) -> dict[str, Any]:
 def test_names() -> None:
     assert Schemas(None).names is None
     assert Schemas([]).names == frozenset()
-    assert Schemas([tool({}), {"name": "g"}, {"function": {"name": 5}}, {"function": 5, "name": "h"}]).names == {*"fgh"}
+    assert Schemas(
+        [tool({}), {"name": "g"}, {"function": {"name": 5}}, {"function": 5, "name": "h"}]
+    ).names == frozenset("fgh")
 
 
 @pytest.mark.parametrize(
@@ -469,15 +471,12 @@ def writings(scalar: st.SearchStrategy[str], key: st.SearchStrategy[str], *brack
 
     def nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         item, pair = spaced(inner), st.tuples(spaced(key), spaced(inner)).map(":".join)
-        return st.one_of(
-            st.builds(
-                lambda items, space, around=around: (
-                    f"{around[0]}{','.join(items) or space}{around[1:] if items else around[-1]}"
-                ),
-                st.lists(pair if around[0] == "{" else item, max_size=4),
-                space,
-            )
-            for around in brackets
+        return st.one_of(*(around(pair if marks[0] == "{" else item, marks) for marks in brackets))
+
+    def around(inner: st.SearchStrategy[str], marks: str) -> st.SearchStrategy[str]:
+        items = st.lists(inner, min_size=1, max_size=4).map(",".join)
+        return items.map(lambda inside: marks[0] + inside + marks[1:]) | space.map(
+            lambda gap: marks[0] + gap + marks[-1]
         )
 
     return spaced(st.recursive(scalar, nested, max_leaves=12))
@@ -491,7 +490,7 @@ json_strings = st.lists(
 strict_json = writings(json_numbers | json_strings | st.sampled_from(["true", "null"]), json_strings, "[]", "{}")
 python_literals = writings(
     python_numbers | texts.map(repr) | st.sampled_from(["True", "False", "None"]),
-    texts.map(repr) | st.sampled_from(["1", "None", "True"]),
+    texts.map(repr) | st.sampled_from(["1", "None", "False"]),
     *("[]", "[,]", "{}", "{,}", "(,)"),
 )
 

@@ -63,7 +63,7 @@ IQUEST_CODER = TurnFormat(
                 Literal("<tool_call>\n<function="),
                 Name(),
                 Literal(">\n"),
-                Arguments(TaggedArguments("<parameter=", ">\n", "\n</parameter>", "\n", others="python")),
+                Arguments(TaggedArguments("<parameter=", ">\n", "\n</parameter>", "\n")),
                 Literal("\n</function>\n</tool_call>"),
             ),
             no_arguments=(Literal("<tool_call>\n<function="), Name(), Literal(">\n</function>\n</tool_call>")),
@@ -90,6 +90,7 @@ INTELLECT_3 = TurnFormat(
     prompt="<|assistant|>",
     ends=(),
     reasoning=Section("\n<think>", "</think>\n", WHITESPACE, WHITESPACE),
+    no_reasoning="\n<think></think>\n",
     content=Section("", "", WHITESPACE, WHITESPACE),
     calls=Calls(
         Call(
@@ -113,8 +114,9 @@ TELECHAT3 = TurnFormat(
     prompt="<_bot><think>\n",
     ends=("<_end>\n",),
     reasoning=THINK_LINES,
+    content=Section("", "", "\n", ""),
     calls=Calls(json_call("<tool_call>\n", "\n</tool_call>"), separator="\n"),
-    next_turns=("<_user>", "<_bot>"),
+    next_turns=("<_user>", "<_system>", "<_bot>"),
 )
 
 HERMES = TurnFormat(

@@ -22,6 +22,8 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol, TextIO
 from unicodedata import category, east_asian_width
 
+from .turn.explain import WIDTH as LABEL_WIDTH
+
 NEWLINE, TAB, SPACE = "⏎", "⇥", "␣"
 INSTALL_HINT = "for colours, install the extra: pip install 'chatcodec[cli]'"
 
@@ -65,8 +67,6 @@ _WIDE = "⺀-\u2fff\u3001-鿿가-힣豈-\ufaff！-｠\U00020000-\U0003ffff"
 _WORD = re.compile(f"[{_WIDE}] *|[^ {_WIDE}]+ *| +")
 
 
-_FORMAT_LABEL = 11
-"""The columns of a label where a turn format is explained."""
 _FORMAT_WORD = re.compile(
     r"""(?P<literal>(?<!\w)'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
     r"|(?P<field>\b(?:R|C|CALL|NAME|ARGUMENTS|ID|INDEX|KEY|MIDDLE|VALUE)\b)"
@@ -403,9 +403,9 @@ def _with_dim_marks(row: str, style: str) -> Iterator[Styled]:
 def show_format(screen: Screen, explained: str) -> None:
     """Writes what `explain` tells of a turn format: labels, literals and the fields of a message apart."""
     for row in explained.splitlines():
-        label, text = safe(row[:_FORMAT_LABEL]), safe(row[_FORMAT_LABEL:])
+        label, text = safe(row[:LABEL_WIDTH]), safe(row[LABEL_WIDTH:])
         if text:
-            hang(screen, Styled(label, "bold"), _coloured(text), column=_FORMAT_LABEL)
+            hang(screen, Styled(label, "bold"), _coloured(text), column=LABEL_WIDTH)
         else:
             screen.line(Styled(label, "bold"))
 

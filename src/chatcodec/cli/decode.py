@@ -85,8 +85,8 @@ class Turns:
         elif arguments.prompt is not None:
             self._prompt = _prompt_in(arguments.prompt)
         self.decoder(Completion(name_of(arguments.output), ""))  # raises what would be wrong with each completion
-        if arguments.prompt == self._prompt:
-            self._note_odd_prompt(arguments.prompt)
+        if arguments.prompt is not None and not os.path.exists(arguments.prompt):
+            self._note_odd_prompt(arguments.prompt, self.codec.format_with(**variables).header)
 
     def _encoded(self, talk: Conversation, where: str) -> Prompt:
         """The prompt of a conversation, always with the assistant's turn begun."""
@@ -94,8 +94,9 @@ class Turns:
         variables = {name: value for name, value in talk.variables.items() if name != "add_generation_prompt"}
         return self._request.encode(talk._replace(beside=beside, variables=variables), where)
 
-    def _note_odd_prompt(self, text: str) -> None:
-        if self.codec.format.header.strip() not in text:
+    @staticmethod
+    def _note_odd_prompt(text: str, header: str) -> None:
+        if header.strip() not in text:
             say("note", f"--prompt {text!r} is no file, so it is the prompt's text; no assistant's turn begins in it")
 
     def decoder(self, given: Completion) -> Decoder:
@@ -315,8 +316,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--full",
         action="store_true",
-        help="write an object with the message, the finish_reason, all calls (broken ones too, each with status, notes, "
-        "raw text and span), and the rest behind the end of the turn",
+        help="write an object with the message, the finish_reason, all calls (broken ones too, each with its status, "
+        "notes, raw text and span), and the rest behind the end of the turn",
     )
 
 

@@ -175,7 +175,7 @@ def format_in(path: str) -> TurnFormat:
     try:
         return document.from_document(value)
     except SourceError as error:
-        raise InputError(f"{file.where}: {error}") from error
+        raise InputError(f"{file.where}: no turn format: {error}") from error
 
 
 # -- text

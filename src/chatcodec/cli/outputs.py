@@ -16,6 +16,7 @@ from ..errors import FormatNotDerived
 from .inputs import InputError
 
 PROGRAM = "chatcodec"
+NAME_TOKENS = "A special token is missing: give the model's folder, where it is found, or --set eos_token='</s>'."
 BY_HAND = (
     "Encoding works all the same. To decode, say by hand how a turn is written: save a format that is like it",
     f"({PROGRAM} format step3-vl -o turn.json), edit it, and give it with --format turn.json; see docs/decoding.md.",
@@ -103,8 +104,10 @@ def say_error(error: Exception) -> None:
         say("error", error)
         return
     say("error", f"{error.template}: how a turn is written could not be read off the template: {error.reason}")
-    told = ["  what it wrote:" if error.seen else "", *(f"    {seen}" for seen in error.seen), *BY_HAND]
-    sys.stderr.writelines(f"{view.safe(line)}\n" for line in told if line)
+    seen = list(dict.fromkeys(error.seen))
+    told = [*(["  what was seen:"] if seen else []), *(f"    {text}" for text in seen)]
+    told += [NAME_TOKENS] if any("_token' is undefined" in text for text in seen) else BY_HAND
+    sys.stderr.writelines(f"{view.safe(line)}\n" for line in told)
     sys.stderr.flush()
 
 

@@ -68,6 +68,8 @@ class CallRecord:
         self.name = ""
         self.certain = False
         self.started = False
+        self.foreign = False
+        """The call is to no function at all."""
         self.whole = False
         """The arguments are complete beyond doubt, whatever of the call is missing."""
         self.parts: list[str] = []
@@ -75,7 +77,7 @@ class CallRecord:
 
     @property
     def declared(self) -> bool:
-        return self._schemas.names is None or self.name in self._schemas.names
+        return not self.foreign and (self._schemas.names is None or self.name in self._schemas.names)
 
     def named(self, name: str) -> None:
         if self._strict and self._schemas.names is not None and name not in self._schemas.names:
@@ -272,8 +274,7 @@ class CallReader:
         encoded = isinstance(payload, JsonArguments) and payload.encoded
         if (quote in "'\"") != encoded and quote:
             self.note("the arguments are encoded twice" if not encoded else "the arguments are not encoded")
-        if self.stream.text.startswith("null", self.stream.position):
-            yield from raw_value(self.stream)
+        if (yield from self.stream.take(("null",))):
             self.note("the arguments are null")
             self.emit("{}")
             return
@@ -368,7 +369,9 @@ class CallReader:
 
     def _word(self, steps: tuple[Piece, ...], place: int) -> Reading[str]:
         """A name, an id or a number: up to white space, or to what follows it in the format."""
-        yield from self.stream.skip_space()
+        first = yield from self.stream.skip_space()
+        if isinstance(steps[place], Name) and first and not (first.isalnum() or first == "_"):
+            raise Broken(f"no name begins with {first!r}")
         word = yield from read_name(self.stream, self._stop(steps, place))
         if not word:
             raise Broken("the name is missing")

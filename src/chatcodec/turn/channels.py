@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 from ..events import Status
-from .calls import CallRecord
 from .format import WHITESPACE, Channels
 from .grammar import Edge, is_certain, markers, tokens
 from .passage import Passage
@@ -40,6 +39,9 @@ class _Reader:
         self.start = tokens(channels.start)
         ends = [channels.end, channels.call_end, *turn.grammar.format.ends]
         self.ends = [Edge.of(end).tokens for end in dict.fromkeys(ends) if end.strip()]
+        self.turn_ends = {end.tokens for end in turn.grammar.ends}
+        self.opening = ""
+        """What begins the message that is read, of what has been read."""
         self.prefix = channels.recipient.partition("=")[2]
         self.ended = markers(*(end[0] for end in self.ends), self.start[0])
         self.header_marks = markers(
@@ -48,20 +50,23 @@ class _Reader:
 
     def message(self) -> Reading[bool]:
         """Read one message; False at the end of the turn."""
-        stream = self.stream
+        turn, stream = self.turn, self.stream
         record = stream.record()
-        offset = stream.offset
         header = yield from self._header()
         if header is None:
-            self.turn.say_content(self.turn.shown(stream.kept(record)))
+            said = stream.kept(record)
+            if said:
+                turn.say_content(turn.shown(self.opening + said))
             return (yield from self._end())
         recipient, channel = self._parse(header)
         if recipient.startswith(self.prefix) and self.prefix:
-            yield from self._call(recipient.removeprefix(self.prefix), record, offset)
+            yield from self._call(recipient.removeprefix(self.prefix), record)
         elif recipient and recipient != self.channels.role:
-            yield from self._foreign_call(recipient, record, offset)
+            yield from self._call(recipient, record, foreign=True)
         else:
             stream.kept(record)
+            if not channel and header.strip():
+                turn.say_content(turn.shown(self.opening + header))
             yield from self._text(channel)
         return (yield from self._end())
 
@@ -124,35 +129,73 @@ class _Reader:
                 continue
             if end and is_certain(end[0]):
                 return True
-            if (yield from stream.look(self.start, at)) >= 0:
+            if end and (yield from stream.look(self.start, at)) >= 0:
+                return True
+            if not end and (yield from self._message_follows(at)):
                 return True
             if end and (yield from stream.look(("\0",), at)) == CUT:
                 return True
         return False
 
-    def _end(self) -> Reading[bool]:
-        """Read what ends a message and begins the next; False where nothing follows."""
+    def _message_follows(self, at: int) -> Reading[bool]:
+        """Whether another message begins at `at`: its header ends in the marker that it must end in, or is cut."""
         stream = self.stream
-        self.turn.ended_by_marker = False
+        opened = yield from stream.look(self.start, at)
+        if opened < 0:
+            return False
+        if is_certain(self.start[0]):
+            return True
+        for place in range(opened, opened + LONGEST_HEADER):
+            if not (yield from stream.need(place + 1)):
+                return True
+            character = stream.text[stream.position + place]
+            if character == self.message_mark[0][0] and (yield from stream.look(self.message_mark, place)) >= 0:
+                return True
+            if character == self.start[0][0] and (yield from stream.look(self.start, place)) >= 0:
+                return False
+        return False
+
+    def _end(self) -> Reading[bool]:
+        """Read what ends a message and begins the next; False where the turn is over."""
+        turn, stream = self.turn, self.stream
+        turn.ended_by_marker = False
+        over = False
         for end in self.ends:
-            if (yield from stream.look(end)) >= 0:
-                yield from stream.take(end)
-                self.turn.ended_by_marker = True
+            if (yield from self._takes(end)):
+                turn.ended_by_marker = True
+                over = end in self.turn_ends
                 break
         if not (yield from stream.skip_space()):
             return False
-        if (yield from stream.look(self.start)) >= 0:
-            yield from stream.take(self.start)
-            if (yield from stream.look((self.channels.role,))) >= 0:
-                yield from stream.take((self.channels.role,))
+        record = stream.record()
+        if not (yield from self._takes(self.start)):
+            self.opening = stream.kept(record)
+            return not over
+        if not (yield from self._takes((self.channels.role,))):
+            stream.go_back(record)
+            return False
+        turn.ended_by_marker = False
+        self.opening = stream.kept(record)
         return True
 
-    def _call(self, name: str, record: Record, offset: int) -> Reading[None]:
-        turn, stream = self.turn, self.stream
-        call = turn.new_call(strict=False, awaits_id=False)
-        call.named(name)
+    def _takes(self, marks: tuple[str, ...]) -> Reading[bool]:
+        end = yield from self.stream.look(marks)
+        self.stream.position += max(0, end)
+        return end >= 0
+
+    def _call(self, name: str, record: Record, *, foreign: bool = False) -> Reading[None]:
+        """A message to a function, or to somebody else, which is a tool of the model's own."""
+        stream = self.stream
+        call = self.turn.new_call(strict=False, awaits_id=False)
+        if foreign:
+            call.name, call.foreign = name, True
+            call.note(f"{name!r} is no function")
+        elif name:
+            call.named(name)
         status: Status = "ok"
         try:
+            if not name:
+                raise Broken("the function has no name")
             yield from json_object.read(stream, call)
             yield from stream.skip_space()
             if stream.position < len(stream.text) and not (yield from self._at_end()):
@@ -163,15 +206,8 @@ class _Reader:
             status = "malformed"
             call.note(broken.reason)
             yield from self._skip()
-        self._finish(call, status, record, offset)
-
-    def _foreign_call(self, recipient: str, record: Record, offset: int) -> Reading[None]:
-        """A message to somebody who is no declared function: a tool of the model's own."""
-        call = self.turn.new_call(strict=False, awaits_id=False)
-        call.name = recipient
-        call.note(f"{recipient!r} is no function")
-        yield from self._skip()
-        self._finish(call, "unknown_tool", record, offset)
+        self.turn.cut_inside = status == "incomplete"
+        self.turn.finish(call, status, stream.kept(record), record.offset)
 
     def _skip(self) -> Reading[None]:
         stream = self.stream
@@ -184,7 +220,3 @@ class _Reader:
                 stream.position += 1
             elif not (yield from stream.more()):
                 return
-
-    def _finish(self, call: CallRecord, status: Status, record: Record, offset: int) -> None:
-        self.turn.cut_inside = status == "incomplete"
-        self.turn.finish(call, status, self.stream.kept(record), offset)

@@ -68,10 +68,10 @@ def begin(format: TurnFormat, prompt: str | None = None) -> Begun:
     section = format.reasoning
     if section is None:
         return Begun(State.NOT_BEGUN, tail)
-    opened, closed = tail.rfind(_core(section.open)), tail.rfind(_core(section.close))
-    if _core(section.close) and closed >= 0 and closed >= opened:
+    opened, closed = _last(section.open, tail), _last(section.close, tail)
+    if closed > opened:
         return Begun(State.CLOSED, tail)
-    return Begun(State.OPEN if _core(section.open) and opened >= 0 else State.NOT_BEGUN, tail)
+    return Begun(State.OPEN if opened >= 0 else State.NOT_BEGUN, tail)
 
 
 def _tail(format: TurnFormat, prompt: str) -> str:
@@ -81,6 +81,12 @@ def _tail(format: TurnFormat, prompt: str) -> str:
     tail = prompt[place + len(format.header) :]
     over = (*map(_core, format.ends), *format.next_turns)
     return "" if any(mark and mark in tail for mark in over) else tail
+
+
+def _last(marker: str, tail: str) -> int:
+    """Where the marker stands last; -1 where it does not, or is none."""
+    core = _core(marker)
+    return tail.rfind(core) if core else -1
 
 
 def _core(text: str) -> str:

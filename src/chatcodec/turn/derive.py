@@ -177,9 +177,9 @@ class _Reader:
     def header(self) -> str:
         heads = list(self.heads)
         common = common_start(*self.prompts, *heads)
-        if not common.strip():
+        if not re.search(r"\w", common):
             common = self._aligned(heads)
-        return common[: self._opened(common)]
+        return self._own(common[: self._opened(common)])
 
     def _aligned(self, heads: list[str]) -> str:
         """The header where the prompt, or a turn, has something before it that the others do not have."""
@@ -188,11 +188,17 @@ class _Reader:
             texts = [text[text.find(marker) :] for text in (prompt, *heads) if marker in text]
             if len(texts) == len(heads) + 1:
                 return common_start(*texts)
-        if prompt:
-            return prompt
-        tail = self.plain.user_tail
-        found = first_marker(tail)
-        return common_start(*heads) or (tail[found.start() :] if found else tail)
+        return prompt or self.plain.user_tail.lstrip()
+
+    def _own(self, header: str) -> str:
+        """`header` without what ends the user's turn, as it ends the assistant's."""
+        ends = [leading_marker(turn.tail) for turn in (self.past, self.plain) if turn is not None]
+        first, rest = leading_marker(header), header.lstrip()
+        if first and (first in ends or first.startswith("</")):
+            after = rest.removeprefix(first).lstrip()
+            if leading_marker(after) or not (markers(after) or first in self._user_opening):
+                return after
+        return header
 
     def _opened(self, header: str) -> int:
         """Where in `header` begins what opens, or stands for, reasoning: never at its own first marker."""
@@ -208,10 +214,15 @@ class _Reader:
                 if after in mirrors(marker) and not text[start:].replace(marker, "").replace(after, "").strip():
                     starts.append(start)
         found = markers(header)
-        if found and found[-1].startswith("</") and header.endswith(found[-1]):
+        if found and found[-1].startswith("</") and header.endswith(found[-1]) and not self._paired(found):
             starts.append(header.rindex(found[-1]))
         first = first_marker(header)
         return min(start for start in starts if start > (first.start() if first else 0) or start == len(header))
+
+    @staticmethod
+    def _paired(found: list[str]) -> bool:
+        """Whether the last marker closes one of those before it."""
+        return any(found[-1] in mirrors(marker) for marker in found[:-1])
 
     @staticmethod
     def _past(text: str, header: str) -> str:
@@ -220,7 +231,7 @@ class _Reader:
 
     def _body(self, text: str) -> str:
         """What stands behind the header in a text from a turn's start."""
-        return text.partition(self.header)[2] if self.header in text else text
+        return text.partition(self.header)[2] if self.header and self.header in text else text
 
     @cached_property
     def prompt(self) -> str:
@@ -246,8 +257,10 @@ class _Reader:
             if turn.of("reasoning")[0] == turn.fields[0]:
                 opening = self._body(turn.head)
             left, right = self._stripped("reasoning", variables)
-            return Section(opening, self._reasoning_close(turn, opening), left, right)
-        for opened in self.opened:
+            opening = opening or self._body(self.prompt)
+            close = self._reasoning_close(turn, opening)
+            return Section(opening, close, left, right) if opening or close.strip() else None
+        for opened in (*self.opened, *_closed(self._body(self.plain.head))):
             section = _mirrored_section(opened)
             if section is not None:
                 return section
@@ -310,6 +323,8 @@ class _Reader:
     def _past_reasoning(self, head: str) -> str:
         """What opens content in `head`, which may begin with what stands for reasoning."""
         assert self.reasoning is not None
+        if head == self.reasoning.open:
+            return ""
         found = first_marker(self.reasoning.close)
         _, _, rest = head.rpartition(found[0]) if found and found[0] in head else ("", "", head)
         return rest.lstrip() if markers(rest) else "" if found and found[0] in head else rest
@@ -319,7 +334,7 @@ class _Reader:
         text = "\n zqtext \n"
         message = assistant(text if kind == "content" else CONTENT, text if kind == "reasoning" else None)
         if kind == "content" and self.thoughtful is not None and self.thoughtful[0].has("content"):
-            message["reasoning_content"] = REASONING
+            message["reasoning"] = REASONING
         turn = self._turn(message, kind, **variables)
         if turn is None:
             return "", ""
@@ -335,16 +350,31 @@ class _Reader:
         """The calls, and what ends a turn that they end. What stands around a call that stands alone is the call's."""
         if self.written is None:
             return None
-        end = self._calls_end(self.written)
-        if self.written.several:
-            return self.written, end
-        opening = self.written.before
-        if self.written.turn.fields[0].start >= self.written.start:
-            opening = self._past_header(self.written)
+        written, end = self._cut(self.written)
+        if written.several:
+            return written, end
+        opening = written.before
+        if written.turn.fields[0].start >= written.start:
+            opening = self._past_header(written)
         if self.alone is not None and not self.alone.several:
             opening = common_end(opening, self._past_header(self.alone))
         opening = opening if self._channels else opening.lstrip()
-        return grown(self.written, opening, self.written.after.removesuffix(end)), end
+        return grown(written, opening, written.after), end
+
+    def _cut(self, written: Written) -> tuple[Written, str]:
+        """The calls without what ends their turn: what ends content, or the last marker that closes nothing of theirs."""
+        content = written.turn.of("content")
+        inside = bool(content) and content[-1].start > written.start
+        last = written.turn.tail if inside else written.after
+        if self._content_end and self._content_end in last:
+            own, end = last.partition(self._content_end)[0], self._content_end
+        else:
+            found = markers(last) if written.turn.last else []
+            opening = "".join(piece.text for piece in written.call.pieces if isinstance(piece, Literal))
+            closes = not found or find_mirror(found[-1], opening + written.before) is not None
+            own = last if closes else last[: last.rindex(found[-1])]
+            end = last[len(own) :]
+        return written if inside else replace(written, after=own), end
 
     def _past_header(self, written: Written) -> str:
         """What stands between the header, or what stands for reasoning, and the calls."""
@@ -371,7 +401,7 @@ class _Reader:
             return None
         written, end = self._tailed
         if self._channels:
-            return Calls(complete(self.probes, written), several=written.several)
+            return Calls(complete(self.probes, written, end), several=written.several)
         alone = self._alone_before()
         before = written.before
         content = written.turn.of("content")
@@ -381,10 +411,10 @@ class _Reader:
         else:
             opening, before = alone.lstrip(), alone
         return Calls(
-            call=complete(self.probes, written),
+            call=complete(self.probes, written, end),
             open=opening,
             separator=written.separator,
-            close=written.after.removesuffix(end),
+            close=written.after,
             lead=before.removesuffix(opening),
             lead_alone=alone.removesuffix(opening),
             several=written.several,
@@ -419,20 +449,29 @@ class _Reader:
     # -- ends
 
     @cached_property
-    def _content_end(self) -> str:
-        """What ends a turn of content: as the last message shows it, else what stands before the next user's turn."""
-        field = self.plain.of("content")[-1]
-        tail = self.plain.after(field).removeprefix(self.content.close)
+    def _content_ends(self) -> tuple[str, ...]:
+        """What ends a turn of content: the last one's end, and another where more turns follow."""
+        tail = self.plain.after(self.plain.of("content")[-1]).removeprefix(self.content.close)
+        tail = tail if self.plain.last else ""
         if self.past is None or not self.past.of("content"):
-            return tail if self.plain.last else ""
+            return (tail,) if tail.strip() else ()
         following = self.past.tail.removeprefix(self.content.close)
-        if self.plain.last and tail.strip() and following.startswith(tail):
-            return tail
-        if self.plain.last and tail.strip():
-            shared = common_start(tail, following)
-            return shared if shared.strip() else tail
-        opening = self._user_opening
-        return following[: len(following) - len(common_end(opening, following))]
+        if tail.strip() and following.startswith(tail):
+            return (tail,)
+        shared = _marked(common_start(tail, following))
+        ends = (shared, shared) if shared.strip() else (tail, self._end_before(following))
+        return unique(end for end in ends if end.strip())
+
+    def _end_before(self, following: str) -> str:
+        """What ends a turn in the text from it to the next user's, by what opens other turns."""
+        ended = common_start(following, self.plain.user_tail + self.plain.head)
+        if len(markers(ended)) > 1:
+            return _marked(ended)
+        return following[: len(following) - len(common_end(self._user_opening, following))]
+
+    @property
+    def _content_end(self) -> str:
+        return next(iter(self._content_ends), "")
 
     @cached_property
     def _user_opening(self) -> str:
@@ -444,7 +483,8 @@ class _Reader:
 
     @cached_property
     def ends(self) -> tuple[str, ...]:
-        return unique((self._content_end, self._tailed[1] if self._tailed else ""))
+        found = unique((self._content_end, self._tailed[1] if self._tailed else "", *self._content_ends))
+        return tuple(end for end in found if not self._channels or end.strip() != self._channels.end)
 
     @cached_property
     def next_turns(self) -> tuple[str, ...]:
@@ -463,13 +503,13 @@ class _Reader:
         turn = self.probes.turn(messages[index], messages[index + 1 :], tools)
         if turn is None or turn.last:
             return None
-        tail = turn.tail
+        tail = turn.tail.removeprefix(self.content.close)
         if turn.calls() and self.calls:
             last = self.calls.call.pieces[-1]
             closing = (last.text if isinstance(last, Literal) else "") + self.calls.close
             tail = tail.rpartition(closing)[2] if closing else tail
         for end in (*self.ends, self._channels.end if self._channels else ""):
-            tail = tail.removeprefix(end.strip())
+            tail = tail.lstrip().removeprefix(end.strip())
         return tail
 
     # -- channels
@@ -517,6 +557,18 @@ def _adjoining(turn: Turn) -> bool:
     return ("reasoning", "content") in zip(kinds, kinds[1:], strict=False)
 
 
+def _marked(shared: str) -> str:
+    """The end of a turn in `shared`, the start of two texts that go on differently: without what opens a next turn."""
+    found = markers(shared)
+    if len(found) > 1:
+        return shared[: shared.rindex(found[-1])]
+    if not found:
+        return shared
+    end = shared.index(found[0]) + len(found[0])
+    rest = shared[end:]
+    return shared[:end] + rest[: len(rest) - len(rest.lstrip())]
+
+
 def _opening_marker(text: str) -> str:
     return leading_marker(text) or ""
 
@@ -530,10 +582,18 @@ def _mirrored_section(opened: str) -> Section | None:
         return Section(found[0].replace("/", "", 1), opened)
     closing = find_mirror(opened, opened)
     if closing is None:
-        space = opened[found.end() :]
-        return Section(opened, f"{space}{mirrored(found[0])}{space}") if not space.strip() else None
+        space, mirror = opened[found.end() :], mirrored(found[0])
+        return Section(opened, f"{space}{mirror}{space}") if mirror and not space.strip() else None
     inner = opened[found.end() : closing.start()]
-    half = (len(inner) + 1) // 2
+    half = len(inner) if inner.strip() else (len(inner) + 1) // 2
     return Section(opened[: found.end()] + inner[:half], inner[half:] + opened[closing.start() :])
 
 
+def _closed(head: str) -> list[str]:
+    """What stands for reasoning at the start of `head`: a marker and its mirror, with nothing but space between."""
+    found = first_marker(head)
+    closing = find_mirror(head, found[0]) if found else None
+    if found is None or closing is None or (head[: found.start()] + head[found.end() : closing.start()]).strip():
+        return []
+    rest = head[closing.end() :]
+    return [head[: len(head) - len(rest.lstrip())]]

@@ -229,8 +229,8 @@ def _is_words(value: Any) -> bool:
 # -- values, and a call without arguments
 
 
-def complete(probes: Probes, written: Written, **variables: Any) -> Call:
-    """The call with all that calls with other arguments show of it."""
+def complete(probes: Probes, written: Written, end: str, **variables: Any) -> Call:
+    """The call with all that calls with other arguments show of it; `end` is what ends its turn."""
     content = CONTENT if written.turn.has("content") else ""
     turns = probes.turns(assistant(content, calls=[call(0, ALL_KINDS)]), **variables)
     shown = next((turn for turn in turns if turn.of("argument")), None)
@@ -240,21 +240,22 @@ def complete(probes: Probes, written: Written, **variables: Any) -> Call:
     )
     full = replace(written.call, pieces=pieces)
     turns = probes.turns(assistant(content, calls=[call(0, {})]), **variables)
-    empty = next((found for turn in turns if (found := _empty(written, turn)) is not None), None)
+    empty = next((found for turn in turns if (found := _empty(written, turn, end)) is not None), None)
     return full if empty is None or empty == _emptied(full.pieces) else replace(full, no_arguments=empty)
 
 
-def _empty(written: Written, turn: Turn) -> tuple[Piece, ...] | None:
+def _empty(written: Written, turn: Turn, end: str) -> tuple[Piece, ...] | None:
     """The pieces of a call without arguments, which stands alone in its turn as those of `written` stand in theirs."""
     fields = sorted((field for kind in ("name", "id") for field in turn.of(kind, 0)), key=lambda field: field.start)
     if not fields:
         return None
-    start, end = _previous(turn, fields[0].start), _following(turn, fields[-1].end)
-    text = turn.text[start:end]
-    if not (text.startswith(written.before) and text.endswith(written.after)):
+    start = _previous(turn, fields[0].start)
+    text = turn.text[: _following(turn, fields[-1].end)]
+    stop = text.rfind(written.after + end)
+    if not text.startswith(written.before, start) or (not turn.last and not written.after + end):
         return None
     pieces: list[Piece] = []
-    position, stop = start + len(written.before), end - len(written.after)
+    position = start + len(written.before)
     for field in fields:
         pieces += [Literal(turn.text[position : field.start]), Name() if field.kind == "name" else _id(written)]
         position = field.end

@@ -71,8 +71,10 @@ def mirrors(marker: str) -> Iterator[str]:
             yield f"{bracket}/{marker[len(bracket) :]}"
 
 
-def mirrored(marker: str) -> str:
-    return next(mirrors(marker))
+def mirrored(marker: str) -> str | None:
+    """The likeliest spelling; none for a marker that does not look as if it opened anything."""
+    spelled = next(mirrors(marker), None)
+    return None if spelled is None or spelled.startswith(("<|/", "[|/")) else spelled
 
 
 def find_mirror(text: str, opening: str) -> re.Match[str] | None:

@@ -43,12 +43,13 @@ KINDS: dict[type, str] = {
 }
 """What the nodes are called that stand where others may."""
 
-_OTHERS = ("json", "ascii", "python")
+_STRINGS = ("json", "ascii", "python")
+_OTHERS = (*_STRINGS, "mixed")
 JSON_TYPES = ("string", "integer", "number", "boolean", "null", "array", "object")
 CHOICES: dict[tuple[type, str], tuple[str, ...]] = {
-    (TaggedArguments, "strings"): ("raw", *_OTHERS),
+    (TaggedArguments, "strings"): ("raw", *_STRINGS),
     (TaggedArguments, "others"): _OTHERS,
-    (KeywordArguments, "strings"): (*_OTHERS, "bare"),
+    (KeywordArguments, "strings"): (*_STRINGS, "bare"),
     (KeywordArguments, "others"): _OTHERS,
 }
 """The fields whose strings are words of ours."""

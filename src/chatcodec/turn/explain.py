@@ -52,6 +52,7 @@ OTHERS = {
     "json": "other values as JSON",
     "ascii": "other values as JSON in ASCII",
     "python": "other values as Python prints them",
+    "mixed": "lists and objects as JSON, other values as Python prints them",
 }
 
 

@@ -30,7 +30,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class CallId:
-    """The call's id. With `names`, the name is written nowhere else: the id is `functions.NAME:INDEX`, as Kimi's are."""
+    """The call's id. With `names` it holds the name, which is written nowhere else: `functions.NAME:INDEX`."""
 
     names: bool = False
 
@@ -70,7 +70,8 @@ class TaggedArguments:
     strings: str = "raw"
     """"raw"; "json" and "ascii" (quoted, as JSON); "python" (as `repr` quotes)."""
     others: str = "json"
-    """"json", "ascii" (JSON, ASCII only) or "python" (`True`, `None`, `{'a': 1}`)."""
+    """"json", "ascii" (JSON, ASCII only), "python" (`True`, `None`, `{'a': 1}`), or "mixed" (lists and objects as JSON,
+    the rest as Python)."""
     kinds: tuple[tuple[str, str], ...] = ()
     """Where what stands in the middle tells the value's type: pairs of a JSON type (`string`, `integer`, `number`,
     `boolean`, `null`, `array`, `object`) and the middle of its values. `middle` is then that of a string."""
@@ -82,18 +83,20 @@ class TaggedArguments:
 
 @dataclass(frozen=True, slots=True)
 class KeywordArguments:
-    """The arguments as in a call in Python: `city="Paris", days=2`."""
+    """The arguments as in a call in Python: `city="Paris", days=2`, without the parentheses."""
 
     separator: str = ", "
     equals: str = "="
     strings: str = "json"
     """"json", "ascii", "python", or "bare" (`"` around the text as it is, nothing escaped)."""
     others: str = "json"
+    """As in `TaggedArguments`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BareArguments:
-    """One object with bare keys and strings between marks of their own: `{city:<|"|>Paris<|"|>,days:2}`."""
+    """One object with bare keys and strings between marks of their own: `city:<|"|>Paris<|"|>,days:2`, without its
+    braces; objects in it have theirs."""
 
     quote: str
     comma: str = ","
@@ -147,7 +150,7 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Reasoning or content: a text between `open` and `close`."""
+    """Reasoning or content: a text between `open` and `close`, which are not written around no content."""
 
     open: str = ""
     close: str = ""

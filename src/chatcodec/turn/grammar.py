@@ -121,6 +121,11 @@ class Grammar:
         self.separator = tokens(calls.separator) if calls else ()
         self.starts = self._starts(calls)
         self.inner_starts = self._inner_starts()
+        self.inner_is_bare = self.call is not None and not self.inner_starts
+        """Calls of one wrapper follow each other with nothing that tells where one begins."""
+        firsts = {edge.tokens[0] for edge in self.ends if edge.tokens}
+        self.ends_open_calls = any(start.tokens[0] in firsts for start in self.starts if start.tokens)
+        """What ends a turn may as well open a call's."""
         self.is_unmarked = bool(self.starts) and not is_strong(self.first_of(self.starts[0]))
         leads = [edge.lead for edge in (*self.ends, self.content_close, self.reasoning_open)]
         if calls:
@@ -146,6 +151,8 @@ class Grammar:
         starts = [Start(self.separator + opening)] if self.separator else []
         if opening:
             starts.append(Start(opening, "the separator is missing" if self.separator else ""))
+        elif self.call.is_object:
+            starts.append(Start((), "the separator is missing" if self.separator else ""))
         if self.call.late_opening:
             starts.append(Start(self.call.late_opening, "the call's first marker is missing"))
         return tuple(starts)

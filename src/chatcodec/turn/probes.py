@@ -21,9 +21,9 @@ IDS = ("zqcallid1", "zqcallid2", "zqcallid3")
 WORDS = {"zqkeya": "zqvaluea", "zqkeyb": "zqvalueb", "zqkeyc": "zqvaluec"}
 """Arguments that show how arguments are told apart."""
 
+_MESSAGE_PATH = re.compile(r"messages\[(\d+)\]\.?(.*)", re.DOTALL)
 _REASONING_PATH = re.compile(r"(?:reasoning_content|thinking|reasoning)\b|content\[\d+\]\.thinking\b")
 _CALL_PATH = re.compile(r"tool_calls\[(\d+)\]\.(?:function\.)?(name|id|arguments)\b(.*)", re.DOTALL)
-_SETTINGS: tuple[dict[str, Any], ...] = ({}, {"enable_thinking": True}, {"thinking": True})
 
 
 class Traced(Protocol):
@@ -37,6 +37,34 @@ class Traced(Protocol):
 
 Trace: TypeAlias = Callable[..., Any]
 """`trace(messages, tools, add_generation_prompt, **variables)`: the traced text of a conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Text that a message wrote: which, and from where in it (`tool_calls[0].function.name`)."""
+
+    start: int
+    end: int
+    message: int
+    path: str
+    key: bool
+    """The text is a key of the object that holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Render:
+    """A render as plain text, with the stretches that the messages wrote."""
+
+    text: str
+    stretches: tuple[Stretch, ...]
+
+    @classmethod
+    def of(cls, traced: Traced) -> Render:
+        return cls(str.__str__(cast(str, traced)), tuple(_stretches(traced)))
+
+    def of_message(self, number: int) -> Iterator[Stretch]:
+        """What a message wrote, its role aside."""
+        return (stretch for stretch in self.stretches if stretch.message == number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +135,7 @@ class Turn:
 def assistant(content: str = CONTENT, reasoning: str | None = None, calls: Sequence[Message] = ()) -> Message:
     message: Message = {"role": "assistant", "content": content}
     if reasoning is not None:
-        message["reasoning_content"] = reasoning
+        message["reasoning"] = reasoning
     if calls:
         message["tool_calls"] = list(calls)
     return message
@@ -134,10 +162,9 @@ def results(calls: Sequence[Message]) -> list[Message]:
 
 
 def definitions() -> list[Message]:
-    parameters = {"type": "object", "properties": {key: {"type": "string", "description": "d"} for key in WORDS}}
-    return [
-        {"type": "function", "function": {"name": name, "description": "d", "parameters": parameters}} for name in NAMES
-    ]
+    properties = {"zqkeya": {"type": "string", "description": "d"}}
+    parameters = {"type": "object", "properties": properties, "required": []}
+    return [{"type": "function", "function": {"name": NAMES[0], "description": "d", "parameters": parameters}}]
 
 
 class Probes:
@@ -145,18 +172,17 @@ class Probes:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._rendered: dict[str, Traced | None] = {}
+        self._rendered: dict[str, Render | None] = {}
         self.errors: list[str] = []
-        self.seen: list[str] = []
 
     def render(
         self, messages: list[Message], tools: Any = None, prompt: bool = False, **variables: Any
-    ) -> Traced | None:
-        """The traced text; None where the template, or what adapts messages to it, refuses."""
+    ) -> Render | None:
+        """The text of a conversation; None where the template, or what adapts messages to it, refuses."""
         key = repr((messages, bool(tools), prompt, variables))
         if key not in self._rendered:
             try:
-                self._rendered[key] = self._trace(messages, tools, prompt, **variables)
+                self._rendered[key] = Render.of(self._trace(messages, tools, prompt, **variables))
             except (TemplateError, UnsupportedInput) as error:
                 self._rendered[key] = None
                 self.errors.append(str(error))
@@ -164,20 +190,20 @@ class Probes:
 
     def after_user(self, prompt: bool, tools: Any = None, **variables: Any) -> str | None:
         """What stands after the user's text in a conversation of that text alone."""
-        text = self.render([user()], tools, prompt, **variables)
-        end = _end_of(text, 0) if text is not None else None
-        return None if end is None else str.__str__(cast(str, text))[end:]
+        render = self.render([user()], tools, prompt, **variables)
+        ends = [stretch.end for stretch in render.of_message(0)] if render else []
+        return render.text[ends[-1] :] if render and ends else None
 
     def turn(
         self, message: Message, following: Sequence[Message] = (), tools: Any = None, **variables: Any
     ) -> Turn | None:
         """The turn that `message` becomes, with `following` after it; None where nothing of it is written."""
-        text = self.render([user(), message, *following], tools, **variables)
-        turn = _turn(text, 1) if text is not None else None
+        render = self.render([user(), message, *following], tools, **variables)
+        turn = _turn(render, 1) if render is not None else None
         return turn and replace(turn, user_tail=self.after_user(False, tools, **variables) or "")
 
     def turns(self, message: Message, **variables: Any) -> Iterator[Turn]:
-        """The same in every setting that the template takes: as the last message first."""
+        """The same wherever the template takes it: first as the last message, then with others after it."""
         calls = message.get("tool_calls", ())
         answers = results(calls)
         scenes: tuple[list[Message], ...] = ([], answers, [*answers, assistant("zqlater")], [*answers, user(NEXT)])
@@ -189,42 +215,37 @@ class Probes:
                     break
 
 
-def _end_of(text: Traced, message: int) -> int | None:
-    """Where the last text of a message ends."""
-    ends = [end for _, end, path in text.spans if path is not None and _inside(path, message)]
-    return ends[-1] if ends else None
+def _stretches(traced: Traced) -> Iterator[Stretch]:
+    """What the messages wrote in a traced text. `spans` has the paths, `origins` tells keys from values."""
+    spans = iter(traced.spans)
+    last, found = 0, None
+    for start, end, origin in traced.origins:
+        while start >= last or found is None:
+            _, last, path = next(spans)
+            found = _MESSAGE_PATH.fullmatch(path or "") if start < last else None
+            if start < last:
+                break
+        if found is not None and found[2] != "role":
+            yield Stretch(start, end, int(found[1]), found[2], type(origin).__name__ == "TracedKey")
 
 
-def _inside(path: str, message: int) -> str | None:
-    prefix = f"messages[{message}]"
-    rest = path.removeprefix(prefix)
-    return rest if rest != path and rest[:1] in (".", "[") and rest != ".role" else None
-
-
-def _turn(text: Traced, message: int) -> Turn | None:
-    plain = str.__str__(cast(str, text))
+def _turn(render: Render, message: int) -> Turn | None:
     found: list[Field] = []
-    for start, end, path, key in _stretches(text):
-        field = _field(start, end, _inside(path, message) or "", key)
+    for stretch in render.of_message(message):
+        field = _field(stretch)
         if field is None:
             continue
         if found and _continues(found[-1], field):
-            field = Field(found.pop().start, end, field.kind, field.call, field.place, field.key)
+            field = replace(field, start=found.pop().start)
         found.append(field)
     if not found:
         return None
     first, last = found[0].start, found[-1].end
-    ends = [end for _, end, path in text.spans if path and end <= first and _inside(path, message - 1)]
-    later = [
-        start
-        for start, _, path in text.spans
-        if path and start >= last and any(_inside(path, number) for number in range(message + 1, message + 6))
-    ]
-    begin, stop = max(ends, default=0), min(later, default=len(plain))
-    fields = tuple(
-        Field(field.start - begin, field.end - begin, field.kind, field.call, field.place, field.key) for field in found
-    )
-    return Turn(plain[begin:stop], fields, not later)
+    begin = max((stretch.end for stretch in render.of_message(message - 1) if stretch.end <= first), default=0)
+    later = [stretch.start for stretch in render.stretches if stretch.message > message and stretch.start >= last]
+    stop = min(later, default=len(render.text))
+    fields = tuple(replace(field, start=field.start - begin, end=field.end - begin) for field in found)
+    return Turn(render.text[begin:stop], fields, not later)
 
 
 def _continues(field: Field, other: Field) -> bool:
@@ -233,23 +254,14 @@ def _continues(field: Field, other: Field) -> bool:
     return same and (field.end == other.start or field.kind in ("content", "reasoning"))
 
 
-def _stretches(text: Traced) -> Iterator[tuple[int, int, str, bool]]:
-    spans = iter(text.spans)
-    first, last, path = 0, 0, None
-    for start, end, origin in text.origins:
-        while not (path is not None and first <= start < last):
-            first, last, path = next(spans)
-        yield start, end, path, type(origin).__name__ == "TracedKey"
-
-
-def _field(start: int, end: int, path: str, key: bool) -> Field | None:
-    path = path.removeprefix(".")
+def _field(stretch: Stretch) -> Field | None:
+    path = stretch.path
     if _REASONING_PATH.match(path):
-        return Field(start, end, "reasoning")
+        return Field(stretch.start, stretch.end, "reasoning")
     if path == "content" or path.startswith("content["):
-        return None if path.endswith(".type") else Field(start, end, "content")
+        return None if path.endswith(".type") else Field(stretch.start, stretch.end, "content")
     found = _CALL_PATH.fullmatch(path)
-    if found is None or (key and not found[3]):
+    if found is None or (stretch.key and not found[3]):
         return None
     kind = "argument" if found[2] == "arguments" else found[2]
-    return Field(start, end, kind, int(found[1]), found[3], key)
+    return Field(stretch.start, stretch.end, kind, int(found[1]), found[3], stretch.key)

@@ -10,14 +10,18 @@ from typing import Any
 
 from ..events import Event
 from .calls import CallReader, CallRecord
+from .format import WHITESPACE
 from .grammar import Edge, Start, is_certain, is_strong, markers
 from .passage import Passage
 from .state import Turn
-from .stream import CUT, NO, Broken, Cut, Reading
+from .stream import CUT, NO, Broken, Cut, Reading, Record
 
 CONTROL_TOKEN = "<|"
 """How a control token begins, in the writing that most vocabularies share."""
 LONGEST_TOKEN = 40
+MOST_END_TOKENS = 4
+READ_AGAIN = 4
+LEAST_READ_AGAIN = 4096
 NOISE = 256
 """Characters between the wrapper's opening and the first call that are passed over."""
 
@@ -59,6 +63,8 @@ class _Reader:
                 before=place.space,
             )
             self.turn.passage = passage
+            if place.in_section and self.grammar.inner_is_bare and (yield from self._bare_call(place, passage)):
+                continue
             step = yield from self._read_passage(place, passage)
             if step == "end":
                 return True
@@ -72,9 +78,7 @@ class _Reader:
         found = self._content_markers(place)
         while True:
             until, is_marker = found.find(stream.text, stream.position, stream.ended)
-            if until > stream.position:
-                passage.write(stream.text[stream.position : until])
-                stream.position = until
+            self._write(passage, until)
             if not is_marker:
                 if not (yield from stream.more()):
                     place.has_content |= passage.begun
@@ -84,8 +88,15 @@ class _Reader:
             step = yield from self._at_marker(place, passage)
             if step:
                 return step
-            passage.write(stream.text[stream.position])
-            stream.position += 1
+            self._write(passage, stream.position + 1)
+
+    def _write(self, passage: Passage, until: int) -> None:
+        """The text up to `until` is the passage's, but for what the prompt says of it."""
+        stream = self.stream
+        start = stream.position + max(0, -stream.offset)
+        if until > start:
+            passage.write(stream.text[start:until])
+        stream.position = until
 
     def _content_markers(self, place: _Place) -> Any:
         grammar = self.grammar
@@ -106,6 +117,8 @@ class _Reader:
     def _at_marker(self, place: _Place, passage: Passage) -> Reading[str]:
         """What stands here, "" where it is text. Where it is no text, it is read, and the passage closed."""
         grammar = self.grammar
+        if grammar.ends_open_calls and (yield from self._call_at(place, passage)):
+            return "content"
         if (yield from self._at_end()):
             place.has_content |= passage.begun
             lead = next((edge.lead for edge in grammar.ends), "")
@@ -153,11 +166,34 @@ class _Reader:
         return False
 
     def _ends_output(self, at: int) -> Reading[bool]:
-        """Whether the output ends at `at`, or another turn begins there."""
+        """Whether the output ends at `at`, perhaps after more control tokens, or another turn begins there."""
+        stream = self.stream
         for turn in self.grammar.next_turns:
-            if (yield from self.stream.look(turn, at)) != NO:
+            if (yield from stream.look(turn, at)) != NO:
                 return True
-        return (yield from self.stream.look(("\0",), at)) == CUT
+        for _ in range(MOST_END_TOKENS):
+            if (yield from stream.look(("\0",), at)) == CUT:
+                return True
+            at = yield from self._after_token(at)
+            if at < 0:
+                return at == CUT
+        return False
+
+    def _after_token(self, at: int) -> Reading[int]:
+        """Where a word in angle brackets that stands at `at` ends."""
+        stream = self.stream
+        at = yield from stream.look(("<",), at)
+        if at < 0:
+            return at
+        for end in range(at, at + LONGEST_TOKEN):
+            if not (yield from stream.need(end + 1)):
+                return CUT
+            character = stream.text[stream.position + end]
+            if character == ">":
+                return end + 1 if end > at else NO
+            if character in WHITESPACE or character == "<":
+                return NO
+        return NO
 
     def _stray(self, place: _Place) -> Reading[bool]:
         """Read what closes reasoning that is not open, or calls that are closed: a marker too many."""
@@ -213,10 +249,9 @@ class _Reader:
     def _call_at(self, place: _Place, passage: Passage) -> Reading[str]:
         """Read the call that begins here, if one does."""
         grammar, stream = self.grammar, self.stream
-        if grammar.call is None or stream.offset < place.no_call_before:
+        if grammar.call is None or not place.may_try(stream.offset):
             return ""
         record = stream.record()
-        offset = stream.offset
         try:
             start = yield from self._start(place)
         except Cut:
@@ -228,23 +263,38 @@ class _Reader:
         if not strong and passage.begun and self.turn.schemas.names is None:
             stream.go_back(record)
             return ""
+        return "content" if (yield from self._read_call(place, passage, start, record)) else ""
+
+    def _bare_call(self, place: _Place, passage: Passage) -> Reading[bool]:
+        """Read the next call of a wrapper in which no marker tells where one begins."""
+        stream, close = self.stream, self.grammar.section_close.tokens
+        record = stream.record()
+        if not (yield from stream.skip_space()) or (yield from stream.look(close)) != NO:
+            stream.go_back(record)
+            return False
+        return (yield from self._read_call(place, passage, Start(()), record))
+
+    def _read_call(self, place: _Place, passage: Passage, start: Start, record: Record) -> Reading[bool]:
+        """Read a call behind its start; where it is none, go back to the record's beginning."""
+        grammar, stream = self.grammar, self.stream
+        strong = self._is_strong(start, place)
         call = self._new_call(start, strong)
         opened = _Opening(self.turn, place, passage)
         call.say = opened.say
         status, reason = yield from self._attempt(call, start)
         if not call.certain and not (status == "incomplete" and strong):
-            place.no_call_before = stream.offset
+            place.tried(record.offset, stream.offset)
             stream.go_back(record)
-            return ""
+            return False
         opened.open()
         if status == "malformed":
             call.note(reason)
             yield from self._recover()
-        self.turn.finish(call, status, stream.kept(record), offset)
+        self.turn.finish(call, status, stream.kept(record), record.offset)
         self.turn.cut_inside = status == "incomplete"
         place.after_call = True
         place.in_section = bool(grammar.section_close.tokens)
-        return "content"
+        return True
 
     @staticmethod
     def _is_strong(start: Start, place: _Place) -> bool:
@@ -302,7 +352,7 @@ class _Reader:
             if not (yield from stream.need(at + 2)):
                 return CUT
             if stream.text.startswith("|>", stream.position + at):
-                return at + 2
+                return at + 2 if at > len(CONTROL_TOKEN) else NO
             if not (stream.text[stream.position + at].isalnum() or stream.text[stream.position + at] == "_"):
                 return NO
         return NO
@@ -315,15 +365,27 @@ class _Reader:
         if place.in_section or not (wrapper and opening and is_strong(wrapper[0]) and is_strong(opening[0])):
             return None
         end = yield from stream.look(wrapper)
+        others = (wrapper[:1], grammar.section_close.tokens[:1], grammar.reasoning_close.tokens[:1])
+        stops = [stop[0] for stop in (*others, *(edge.tokens[:1] for edge in grammar.ends)) if stop]
         for at in range(end, end + NOISE if end >= 0 else end):
-            if not (yield from stream.need(at + len(opening[0]))):
+            if not (yield from stream.need(at + 1)):
                 return None
-            if stream.text.startswith(opening[0], stream.position + at):
+            for stop in stops:
+                if (yield from self._stands(stop, at)):
+                    return None
+            if (yield from self._stands(opening[0], at)):
                 opened = yield from stream.look(opening, at)
                 if opened >= 0:
                     stream.position += opened
                     return Start(wrapper + opening, "text stands between the wrapper and the first call")
         return None
+
+    def _stands(self, marker: str, at: int) -> Reading[bool]:
+        """Whether `marker` stands just at `at`."""
+        stream = self.stream
+        if stream.text[stream.position + at] != marker[0]:
+            return False
+        return (yield from stream.look((marker,), at)) >= 0
 
     def _empty_section(self, place: _Place, passage: Passage) -> Reading[bool]:
         """Read a wrapper with no call in it."""
@@ -395,9 +457,7 @@ class _Reader:
         self.turn.cut_inside = True
         while True:
             until, is_marker = found.find(stream.text, stream.position, stream.ended)
-            if until > stream.position:
-                passage.write(stream.text[stream.position : until])
-                stream.position = until
+            self._write(passage, until)
             if not is_marker:
                 if not (yield from stream.more()):
                     passage.close()
@@ -412,11 +472,10 @@ class _Reader:
                 return
             if not passage.begun and (yield from self._take(grammar.reasoning_open)):
                 continue
-            if stream.offset >= place.no_call_before and (yield from self._calls_end_reasoning(place, passage)):
+            if place.may_try(stream.offset) and (yield from self._calls_end_reasoning(place, passage)):
                 self.turn.cut_inside = False
                 return
-            passage.write(stream.text[stream.position])
-            stream.position += 1
+            self._write(passage, stream.position + 1)
 
     def _calls_end_reasoning(self, place: _Place, passage: Passage) -> Reading[bool]:
         """Whether calls stand here that end the turn, reasoning never closed; a call with more behind it is a draft."""
@@ -427,11 +486,11 @@ class _Reader:
         pieces: list[tuple[int, str]] = []
         inner = _Place()
         while True:
+            whole = stream.record()
             start = yield from self._start_or_none(inner)
             if start is None:
+                stream.go_back(whole)
                 break
-            whole = stream.record()
-            offset = stream.offset
             call = self._new_call(start, True, len(calls))
             call.say = events.append
             status, _ = yield from self._attempt(call, start)
@@ -440,12 +499,12 @@ class _Reader:
                 calls.clear()
                 break
             calls.append(call)
-            pieces.append((offset, raw))
+            pieces.append((whole.offset, raw))
             inner.in_section = inner.after_call = True
         if calls:
             yield from self._take(grammar.section_close)
         if not calls or not ((yield from stream.look(("\0",))) == CUT or (yield from self._at_end())):
-            place.no_call_before = stream.offset
+            place.tried(record.offset, stream.offset)
             stream.go_back(record)
             return False
         stream.kept(record)
@@ -476,8 +535,18 @@ class _Place:
         self.in_section = False
         self.space = ""
         """White space that is content's if more content comes."""
-        self.no_call_before = 0
-        """Text up to here has been read as a call, and was none: it is not read so again."""
+        self._read_again = 0
+        self._tried_to = 0
+
+    def may_try(self, offset: int) -> bool:
+        """Whether what stands here may be read as a call. Text that was so read in vain is read again, but not without
+        end: what is read twice stays in proportion to the output."""
+        return offset >= self._tried_to or self._read_again <= READ_AGAIN * offset + LEAST_READ_AGAIN
+
+    def tried(self, start: int, end: int) -> None:
+        """From `start` to `end` something was read as a call, and is none."""
+        self._tried_to = max(self._tried_to, end)
+        self._read_again += end - start
 
 
 class _Opening:

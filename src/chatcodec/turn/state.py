@@ -39,7 +39,7 @@ class Turn:
         self.content: list[str] = []
         self.passage: Passage | None = None
         self.cut_inside = False
-        self._salt = blake2b(prompt.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+        self._salt = blake2b(self.shown(prompt).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
         self._over = False
 
     def begin(self, reading: Reading[None], said: str) -> None:
@@ -147,6 +147,7 @@ class Turn:
 
     def finish(self, call: CallRecord, status: Status, raw: str, offset: int) -> None:
         """The call is over; `raw` is its text, `offset` where that stands."""
+        raw, offset = raw[max(0, -offset) :], max(0, offset)
         span = offset, offset + len(raw)
         if self.control is not None:
             span = self.control.place(span[0]), self.control.place(span[1])

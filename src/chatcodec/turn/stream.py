@@ -33,13 +33,14 @@ class Broken(Exception):
 
 
 class Record:
-    """What is read from some place on."""
+    """What is read from some place on. `offset` is that place in the output; it is negative in what the prompt says."""
 
-    __slots__ = ("parts", "start")
+    __slots__ = ("offset", "parts", "start")
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, offset: int) -> None:
         self.parts: list[str] = []
         self.start = start
+        self.offset = offset
 
 
 class Stream:
@@ -78,7 +79,7 @@ class Stream:
 
     def record(self) -> Record:
         """Remember what is read from here on. Records end in the reverse order of their beginning."""
-        record = Record(self.position)
+        record = Record(self.position, self.offset)
         self._records.append(record)
         return record
 
@@ -104,9 +105,12 @@ class Stream:
         self.position = 0
 
     def restart(self) -> None:
-        """Count from here as from the output's start."""
+        """What comes next is the output's start."""
         self._let_go()
-        self._before = 0
+        end = self._before + len(self.text)
+        self._before -= end
+        for record in self._records:
+            record.offset -= end
 
     # -- looking
 

@@ -160,7 +160,7 @@ class _Reader:
         if (yield from self.call.closes(at)) != NO:
             return True
         opened = yield from self.stream.look(self.opening, at)
-        return opened == CUT or (opened != NO and bool((yield from self._key_at(opened))))
+        return opened == CUT or (opened != NO and (yield from self._key_at(opened)) is not None)
 
     def _key_at(self, at: int) -> Reading[str | None]:
         """The key that stands at `at` with what opens its value behind it; "?" where the output ends before that."""

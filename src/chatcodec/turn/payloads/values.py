@@ -157,6 +157,8 @@ SPELLINGS = {"json": JSON, "ascii": ASCII, "python": PYTHON}
 def spell(value: Any, strings: str, others: str, path: str) -> str:
     """A value of its own: a string as `strings` says, any other as `others` says."""
     if not isinstance(value, str):
+        if others == "mixed":
+            others = "json" if isinstance(value, Mapping | list | tuple) else "python"
         return SPELLINGS[others].write(value, path)
     match strings:
         case "raw":
