@@ -105,7 +105,9 @@ class CallRecord:
             raise Broken(f"the arguments are longer than {self._limits.arguments:,} characters")
         self.parts.append(json)
         if self.started:
-            self._deliver()
+            self._said += 1
+            if json:
+                self.say(ArgumentsDelta(self.index, json))
 
     def note(self, text: str) -> None:
         if text and text not in self.notes:
@@ -153,6 +155,7 @@ class CallReader:
         self.call = grammar.call
         self.schemas = schemas
         self.record = record
+        self.emit = record.emit
 
     def read(self) -> Reading[None]:
         """Raises `Broken` where the call is not what the format says, and `Cut` where the output ends inside it."""
@@ -164,9 +167,6 @@ class CallReader:
         yield from self._closing()
 
     # -- what readers of arguments ask
-
-    def emit(self, json: str, /) -> None:
-        self.record.emit(json)
 
     def note(self, text: str, /) -> None:
         self.record.note(text)

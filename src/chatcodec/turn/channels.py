@@ -17,6 +17,8 @@ from .state import Turn
 from .stream import CUT, Broken, Cut, Reading, Record
 
 LONGEST_HEADER = 1_000
+MOST_HEADER_WORDS = 4
+_HEADER_WORD = re.compile(r"\w+|to=\S*")
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 
 
@@ -55,6 +57,8 @@ class _Reader:
         header = yield from self._header()
         if header is None:
             said = stream.kept(record)
+            if stream.ended and stream.position == len(stream.text) and self._is_cut_header(said, record.offset):
+                return False
             if said:
                 turn.say_content(turn.shown(self.opening + said))
             return (yield from self._end())
@@ -69,6 +73,21 @@ class _Reader:
                 turn.say_content(turn.shown(self.opening + header))
             yield from self._text(channel)
         return (yield from self._end())
+
+    def _is_cut_header(self, said: str, offset: int) -> bool:
+        """Whether `said` is a header that the output ends in. One of a call is then a cut call."""
+        recipient, channel = self._parse(said)
+        words = said.replace(self.channels.channel, " ").replace(self.channels.constrain, " ").split()
+        if len(words) > MOST_HEADER_WORDS or not (recipient or channel or self.opening):
+            return False
+        if not all(map(_HEADER_WORD.fullmatch, words)):
+            return False
+        if recipient:
+            call = self.turn.new_call(strict=False, awaits_id=False)
+            call.name = recipient.removeprefix(self.prefix)
+            self.turn.cut_inside = True
+            self.turn.finish(call, "incomplete", said, offset)
+        return True
 
     def _header(self) -> Reading[str | None]:
         """A message's header; None where what stands here is none, which is then read."""

@@ -80,9 +80,10 @@ class Decoder:
 
         Raises `UnsupportedInput` where text follows ids or ids text, and where ids come without a vocabulary.
         """
-        text = piece if isinstance(piece, str) else list(piece)
-        turn = self._begin(type(text))
-        return turn.feed(text if isinstance(text, str) else "".join(map(self._decoded, text)))
+        if isinstance(piece, str):
+            return self._begin(str).feed(piece)
+        ids = list(piece)
+        return self._begin(list).feed("".join(map(self._decoded, ids)))
 
     def _begin(self, kind: type) -> Turn:
         if self._turn is None:

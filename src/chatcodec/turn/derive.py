@@ -96,7 +96,8 @@ class _Reader:
         """A turn of content alone."""
         turn = self._turn(assistant(), "content")
         if turn is None:
-            texts = [str(text) for text in (self.probes.render([user(), assistant()]),) if text is not None]
+            render = self.probes.render([user(), assistant()])
+            texts = (render.text,) if render else ()
             raise self._fail("no conversation brings it to write the content of an assistant's message", *texts)
         return turn
 
@@ -112,17 +113,33 @@ class _Reader:
     @cached_property
     def thoughtful(self) -> tuple[Turn, dict[str, Any]] | None:
         """A turn with reasoning, and content or a call, with the variables that it takes."""
-        for variables in SETTINGS:
-            for message, kinds in (
-                (assistant(reasoning=REASONING), ("reasoning", "content")),
-                (assistant(CONTENT, REASONING, [call()]), ("reasoning", "content", "argument")),
-                (assistant("", REASONING, [call()]), ("reasoning", "argument")),
-                (assistant(CONTENT, REASONING, [call()]), ("reasoning", "argument")),
-            ):
+        for variables in self._settings:
+            for message, kinds in self._thoughts:
                 turn = self._turn(message, *kinds, **variables)
                 if turn is not None and ("content" not in kinds or _adjoining(turn)):
                     return turn, variables
         return None
+
+    @property
+    def _settings(self) -> Iterator[dict[str, Any]]:
+        """The settings that make a difference."""
+        message = [user(), assistant(reasoning=REASONING)]
+        texts: list[str | None] = []
+        for variables in SETTINGS:
+            render = self.probes.render(message, **variables)
+            text = render.text if render else None
+            if text not in texts:
+                texts.append(text)
+                yield variables
+
+    @property
+    def _thoughts(self) -> Iterator[tuple[dict[str, Any], tuple[str, ...]]]:
+        """Messages with reasoning, and what of them a turn must show."""
+        yield assistant(reasoning=REASONING), ("reasoning", "content")
+        if self.written is not None:
+            yield assistant(CONTENT, REASONING, [call()]), ("reasoning", "content", "argument")
+            yield assistant("", REASONING, [call()]), ("reasoning", "argument")
+            yield assistant(CONTENT, REASONING, [call()]), ("reasoning", "argument")
 
     @property
     def variables(self) -> dict[str, Any]:
@@ -131,10 +148,14 @@ class _Reader:
     @cached_property
     def written(self) -> Written | None:
         """The calls of a turn, with content before them where the template keeps it."""
-        found = read_calls(self.probes, CONTENT)
+        found = self._with_content
         if found is not None and found.turn.has("content"):
             return found
         return self.alone or found
+
+    @cached_property
+    def _with_content(self) -> Written | None:
+        return read_calls(self.probes, CONTENT)
 
     @cached_property
     def alone(self) -> Written | None:
@@ -440,7 +461,7 @@ class _Reader:
     @cached_property
     def order(self) -> tuple[str, ...]:
         parts = ("reasoning", "content", "calls")
-        found = read_calls(self.probes, CONTENT)
+        found = self._with_content
         message = assistant(CONTENT, REASONING, [call()])
         turn = self._turn(message, "reasoning", "content", "name", **self.variables) or (found.turn if found else None)
         shown = turn.order() if turn is not None else ()
@@ -475,11 +496,9 @@ class _Reader:
 
     @cached_property
     def _user_opening(self) -> str:
-        text = self.probes.render([user()])
-        if text is None:
-            return ""
-        starts = [start for start, _, path in text.spans if path and path.startswith("messages[0].content")]
-        return str.__str__(text)[: starts[0]] if starts else ""  # type: ignore[arg-type]
+        render = self.probes.render([user()])
+        start = next((stretch.start for stretch in render.of_message(0)), 0) if render else 0
+        return render.text[:start] if render else ""
 
     @cached_property
     def ends(self) -> tuple[str, ...]:

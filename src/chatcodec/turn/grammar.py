@@ -183,6 +183,8 @@ class Markers:
         have begun."""
         if self._pattern is None or self._firsts is None:
             return len(text), False
+        if self._firsts.search(text, start) is None:
+            return len(text), False
         match = self._pattern.search(text, start)
         if match:
             return match.start(), True

@@ -218,13 +218,11 @@ class Probes:
 def _stretches(traced: Traced) -> Iterator[Stretch]:
     """What the messages wrote in a traced text. `spans` has the paths, `origins` tells keys from values."""
     spans = iter(traced.spans)
-    last, found = 0, None
+    last, path = 0, None
     for start, end, origin in traced.origins:
-        while start >= last or found is None:
+        while start >= last:
             _, last, path = next(spans)
-            found = _MESSAGE_PATH.fullmatch(path or "") if start < last else None
-            if start < last:
-                break
+        found = _MESSAGE_PATH.fullmatch(path or "")
         if found is not None and found[2] != "role":
             yield Stretch(start, end, int(found[1]), found[2], type(origin).__name__ == "TracedKey")
 

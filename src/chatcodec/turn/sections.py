@@ -80,10 +80,11 @@ class _Reader:
             until, is_marker = found.find(stream.text, stream.position, stream.ended)
             self._write(passage, until)
             if not is_marker:
-                if not (yield from stream.more()):
+                if stream.ended:
                     place.has_content |= passage.begun
                     passage.close(self.grammar.ends[0].lead if self.grammar.ends else "")
                     return "end"
+                yield
                 continue
             step = yield from self._at_marker(place, passage)
             if step:
@@ -279,8 +280,7 @@ class _Reader:
         grammar, stream = self.grammar, self.stream
         strong = self._is_strong(start, place)
         call = self._new_call(start, strong)
-        opened = _Opening(self.turn, place, passage)
-        call.say = opened.say
+        opened = _Opening(self.turn, place, passage, call)
         status, reason = yield from self._attempt(call, start)
         if not call.certain and not (status == "incomplete" and strong):
             place.tried(record.offset, stream.offset)
@@ -397,7 +397,7 @@ class _Reader:
         if end < 0:
             return False
         stream.position += end
-        _Opening(self.turn, place, passage).open()
+        _Opening(self.turn, place, passage, None).open()
         place.after_call = True
         return True
 
@@ -453,15 +453,17 @@ class _Reader:
         ]
         names += [edge.tokens[0] for edge in grammar.ends if edge.tokens] + [turn[0] for turn in grammar.next_turns]
         names += [start.tokens[0] for start in grammar.starts if start.tokens and is_strong(start.tokens[0])]
+        names += grammar.content_open.tokens[:1]
         found = markers(*names)
         self.turn.cut_inside = True
         while True:
             until, is_marker = found.find(stream.text, stream.position, stream.ended)
             self._write(passage, until)
             if not is_marker:
-                if not (yield from stream.more()):
+                if stream.ended:
                     passage.close()
                     return
+                yield
                 continue
             if (yield from self._take(grammar.reasoning_close)):
                 passage.close(grammar.reasoning_close.lead)
@@ -472,6 +474,10 @@ class _Reader:
                 return
             if not passage.begun and (yield from self._take(grammar.reasoning_open)):
                 continue
+            if not passage.begun and (yield from self._take(grammar.content_open)):
+                place.content_open = True
+                self.turn.cut_inside = False
+                return
             if place.may_try(stream.offset) and (yield from self._calls_end_reasoning(place, passage)):
                 self.turn.cut_inside = False
                 return
@@ -552,8 +558,11 @@ class _Place:
 class _Opening:
     """Holds back what is said of a call until the text before it is closed."""
 
-    def __init__(self, turn: Turn, place: _Place, passage: Passage) -> None:
+    def __init__(self, turn: Turn, place: _Place, passage: Passage, call: CallRecord | None) -> None:
         self._turn = turn
+        self._call = call
+        if call is not None:
+            call.say = self.say
         self._state = place
         self._passage: Passage | None = passage
 
@@ -564,6 +573,8 @@ class _Opening:
     def open(self) -> None:
         if self._passage is not None:
             passage, self._passage = self._passage, None
+            if self._call is not None:
+                self._call.say = self._turn.events.append
             calls = self._turn.grammar.calls
             self._state.has_content |= passage.begun
             alone = calls is not None and not self._state.has_content

@@ -79,7 +79,9 @@ class Turn:
                 self.control.count(text, self.stream.offset + self.stream.unread)
             self.stream.append(text)
             self._advance()
-        return self._taken()
+        events = self.events.copy()
+        self.events.clear()
+        return events
 
     def close(self, told: FinishReason | None) -> list[Event]:
         if self.reason is None:
@@ -121,12 +123,14 @@ class Turn:
         return self.control.shown(text) if self.control is not None else text
 
     def say_reasoning(self, text: str) -> None:
-        text = self.shown(text)
+        if self.control is not None:
+            text = self.control.shown(text)
         self.reasoning.append(text)
         self.events.append(ReasoningDelta(text))
 
     def say_content(self, text: str) -> None:
-        text = self.shown(text)
+        if self.control is not None:
+            text = self.control.shown(text)
         self.content.append(text)
         self.events.append(ContentDelta(text))
 

@@ -63,8 +63,16 @@ class Stream:
         return len(self.text) - self.position
 
     def append(self, piece: str) -> None:
-        self._let_go()
-        self.text = self.text + piece if self.text else piece
+        text, position = self.text, self.position
+        if not position:
+            self.text = text + piece if text else piece
+            return
+        for record in self._records:
+            record.parts.append(text[record.start : position])
+            record.start = 0
+        self._before += position
+        self.position = 0
+        self.text = piece if position == len(text) else text[position:] + piece
 
     def _let_go(self) -> None:
         if self.position:

@@ -61,8 +61,9 @@ def string(stream: Stream, quote: str, deliver: Deliver, *, python: bool = False
             deliver(match.group())
             stream.position = match.end()
         if stream.position == len(text):
-            if not (yield from stream.more()):
+            if stream.ended:
                 raise Cut
+            yield
             continue
         character = text[stream.position]
         if character == "\\":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-import json
+from json.encoder import encode_basestring
 from typing import Any
 
 from markupsafe import escape
@@ -79,7 +79,7 @@ class _Reader:
             raise Broken(f"the value of {key!r} does not begin")
         yield from self.stream.skip_exact(middle.trail)
         self.call.plausible()
-        self.call.emit(f"{', ' if self.given else ''}{json.dumps(key, ensure_ascii=False)}: ")
+        self.call.emit(f"{', ' if self.given else ''}{encode_basestring(key)}: ")
         self.given.add(key)
         yield from self._value(written, self._type(key, kinds))
 
@@ -133,8 +133,10 @@ class _Reader:
                     return
                 passage.write(stream.text[stream.position])
                 stream.position += 1
-            elif not (yield from stream.more()):
+            elif stream.ended:
                 raise Cut
+            else:
+                yield
 
     def _ends_here(self, close: Edge) -> Reading[bool]:
         """Whether the value ends here; its close is then read."""
@@ -234,4 +236,4 @@ DECIDED = 64
 
 
 def _inside(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)[1:-1]
+    return encode_basestring(text)[1:-1]
