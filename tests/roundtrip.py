@@ -420,7 +420,9 @@ class Subject:
     def cut(self, case: Case, setting: Setting) -> Cut:
         prompt: str = self.codec.encode([USER], case.tools() if setting.tools else None).text
         whole = self.whole(case, setting)
-        if whole.text.startswith(prompt):
+        header = self.format.header
+        unopened = header not in prompt[-len(self.format.prompt) - len(header) :]
+        if whole.text.startswith(prompt) and not (unopened and whole.text.startswith(header, len(prompt))):
             start = len(prompt)
         else:
             start = self.after_header(prompt, whole)
@@ -431,16 +433,15 @@ class Subject:
 
     def after_header(self, prompt: str, whole: Prompt) -> int:
         """Where the turn starts, if it does not go on from the generation prompt."""
-        form = self.format
-        base = prompt.rfind(form.header) if form.header else -1
-        if base >= 0 and whole.text.startswith(prompt[:base] + form.header):
-            return base + len(form.header)
-        question = asked(whole)
+        header, question = self.format.header, asked(whole)
+        base = prompt.rfind(header) if header else -1
+        if base >= question and whole.text.startswith(prompt[:base] + header):
+            return base + len(header)
         first = min((a for a, _, path in whole.spans if in_turn(path)), default=len(whole.text))
-        found = whole.text.rfind(form.header, question, first)
-        if found < 0 or not form.header:
-            raise Uncut(f"the format's header {form.header!r} does not stand in {whole.text[question:first]!r}")
-        return found + len(form.header)
+        found = whole.text.rfind(header, question, first)
+        if found < 0 or not header:
+            raise Uncut(f"the format's header {header!r} does not stand in {whole.text[question:first]!r}")
+        return found + len(header)
 
     def end_of_turn(self, whole: Prompt) -> int:
         """Where the turn ends that is followed by results."""

@@ -22,6 +22,7 @@ import chatcodec
 from chatcodec import demo, view
 from chatcodec.cli import COMMANDS, main
 from chatcodec.sources import builtin_names
+from chatcodec.turn.explain import WIDTH, explain
 
 COLOUR_VARIABLES = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS")
 STYLING = re.compile(r"\x1b\[[0-9;]*m")
@@ -221,7 +222,7 @@ class Terminal(io.StringIO):
 def test_progress_is_told_and_wiped_away(run: Run, save: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(lines_of(*[[HELLO]] * 1234, b"{\n"), "talks.jsonl")
     seconds = itertools.count()
-    monkeypatch.setattr("chatcodec.cli.time.monotonic", lambda: next(seconds))
+    monkeypatch.setattr("chatcodec.cli.outputs.time.monotonic", lambda: next(seconds))
     monkeypatch.setattr(sys, "stderr", told := Terminal())
     outcome = run("encode", template(save, CONTENTS), path)
     assert (outcome.code, outcome.out.count("\n")) == (1, 1235)
@@ -287,6 +288,14 @@ def test_tools_that_are_no_list(run: Run, save: Callable[..., Path]) -> None:
         ["encode", "step3-vl", "-", "--set", "novalue"],
         ["encode", "step3-vl", "-", "--set", "=1"],
         ["encode", "step3-vl", "-", "--set", "messages=[]"],
+        ["decode", "step3-vl"],
+        ["decode", "step3-vl", "-", "--stream", "--lines"],
+        ["decode", "step3-vl", "outputs.jsonl", "--stream"],
+        ["decode", "step3-vl", "-", "--stream", "--full"],
+        ["decode", "step3-vl", "-", "--prompt", "x", "--messages", "y"],
+        ["decode", "step3-vl", "-", "--messages", "-"],
+        ["decode", "step3-vl", "-", "--finish-reason", "eos"],
+        ["format"],
         ["show", "step3-vl", "-", "--color", "sometimes"],
     ],
 )
@@ -324,7 +333,7 @@ def test_interrupted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("chatcodec.cli.documents", lambda *_, **__: map(interrupt, [1]))
+    monkeypatch.setattr("chatcodec.cli.encode.documents", lambda *_, **__: map(interrupt, [1]))
     assert run("encode", "step3-vl", "-") == (130, "", "")
 
 
@@ -516,8 +525,67 @@ def test_demo_walks_through_all_built_in_formats(run: Run) -> None:
     assert parts[1::2] == list(builtin_names())
     for name, part in zip(parts[1::2], parts[2::2], strict=True):
         prompt = chatcodec.load(name).encode(demo.MESSAGES, demo.TOOLS)
-        assert "".join(text for _, text in gutters(part)) == prompt.text
-        assert ("assistant: reasoning_content" in part) == any("reasoning" in path for path in prompt.dropped)
+        shown, heading, rest = part.partition("\nOf this conversation it drops:")
+        assert "".join(text for _, text in gutters(shown)) == prompt.text
+        assert heading
+        assert ("assistant: reasoning_content" in rest) == any("reasoning" in path for path in prompt.dropped)
+
+
+def streamed(part: str) -> dict[str, str]:
+    """What the demo's stream says, by row."""
+    _, _, rest = part.partition("and what is said of it:\n")
+    rows = (row for row in rest.partition("\n\n")[0].split("\n") if row)
+    return {row[:WIDTH].strip(): row[WIDTH:] for row in rows}
+
+
+@pytest.mark.parametrize("name", builtin_names())
+def test_demo_decodes_a_stream_and_encodes_it_again(run: Run, name: str) -> None:
+    out = run("demo", name).out
+    turn = chatcodec.load(name).format
+    assert explain(turn).partition("\n\n")[0] in out
+    rows = streamed(out)
+    assert all("│" in row for label, row in rows.items() if label != "end")
+    joined = {label: row.replace("│", "") for label, row in rows.items()}
+    assert joined == {
+        **({"reasoning": "I need the weather of both cities."} if turn.reasoning else {}),
+        "content": "Let me look.",
+        "call 0": 'get_weather {"city": "Lisbon", "unit": "celsius"}',
+        "call 1": 'get_weather {"city": "Oslo", "unit": "celsius"}',
+        "end": "tool_calls",
+    }
+    assert ("  reasoning_content: the format has no reasoning\n" in out) == (turn.reasoning is None)
+    assert out.endswith("\nThat message, encoded again: the same prompt as with the original\n")
+
+
+IDS = """\
+{% for m in messages %}{% if m.role == 'tool' %}<tool>{{ m.tool_call_id }}={{ m.content }}</end>{% else %}\
+<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls %}<call>{"name": "{{ c.function.name }}", "arguments": \
+{{ c.function.arguments|tojson }}}</call>{% endfor %}</end>{% endif %}{% endfor %}\
+{% if add_generation_prompt %}<assistant>{% endif %}"""
+
+
+def test_demo_tells_what_encoding_again_changes(run: Run, save: Callable[..., Path]) -> None:
+    out = run("demo", template(save, IDS)).out
+    last = out.splitlines()[-1]
+    assert re.fullmatch(r"That message, encoded again: .* save for the calls' ids: call_\w+0, call_\w+1", last)
+    codec, message = chatcodec.load("telechat3"), demo.MESSAGES[demo.ASKED]
+    told = demo.compared(codec, message, {**message, "content": "Let me cook."})
+    assert re.fullmatch(r"differs from character \d+ on, 'c' in place of 'l'", told)
+    assert demo.compared(codec, message, {**message, "content": [{"type": "image"}]}).startswith("it cannot be, ")
+
+
+def test_demo_of_what_is_not_derived(run: Run, save: Callable[..., Path]) -> None:
+    outcome = run("demo", template(save, "{{ messages|length }}"))
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "\nHow a turn is written cannot be read off the template: " in outcome.out
+
+
+def test_demo_in_colours(run: Run) -> None:
+    coloured = run("demo", "step3-vl", "--color=always", "--width=60").out
+    assert "\x1b[33mget_weather" in coloured
+    plain = STYLING.sub("", coloured)
+    assert max(map(view.columns, plain.split("\n"))) <= 60
+    assert all(harmless(line) for line in plain.split("\n"))
 
 
 def test_demo_of_one_format_tells_what_it_cannot_carry(run: Run, save: Callable[..., Path]) -> None:

@@ -65,6 +65,8 @@ def _message(message: Message, path: str, takes: Capabilities) -> Message:
         _refusal(message)
         _calls(message, path, takes)
     _content(message, path, takes)
+    if role == "assistant" and takes.reasoning_parts:
+        _reasoning_part(message)
     return message
 
 
@@ -96,6 +98,14 @@ def _content(message: Message, path: str, takes: Capabilities) -> None:
         raise UnsupportedInput(f"{path}.content", "content is a string or a list of parts")
     if role in takes.parts_only and isinstance(message.get("content"), str):
         message["content"] = [{"type": "text", "text": message["content"]}]
+
+
+def _reasoning_part(message: Message) -> None:
+    """Reasoning goes before the content, as a part of it."""
+    reasoning, content = message.get("reasoning_content"), message.get("content")
+    if isinstance(reasoning, str) and reasoning:
+        rest = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+        message["content"] = [{"type": "thinking", "thinking": reasoning}, *rest]
 
 
 def _result(content: Any, path: str, takes: Capabilities) -> Any:

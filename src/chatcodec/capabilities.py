@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from .errors import TemplateError
-from .messages import Message
+from .messages import REASONING_FIELDS, Message
 from .template import Template
 
 MEDIA: dict[str, dict[str, Any]] = {
@@ -75,6 +75,8 @@ class Capabilities:
     """The reasoning of the turn under way (calls, then results) reaches the prompt."""
     past_reasoning: bool
     """So does that of an earlier turn."""
+    reasoning_parts: bool
+    """Reasoning is taken as content parts (`{"type": "thinking", "thinking": …}`), and in no other way."""
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Each capability as a label and a value, for people."""
@@ -156,6 +158,7 @@ class Probe:
             )
             or self.shows("zqreason", [user(), {**reply(), "reasoning_content": "zqreason"}]),
             past_reasoning=self.shows("zqreason", [user(), {**reply(), "reasoning_content": "zqreason"}, user()]),
+            reasoning_parts=self.reasoning_parts(),
         )
 
     def render(self, messages: list[Message], tools: Any = None, **variables: Any) -> str | None:
@@ -294,6 +297,14 @@ class Probe:
         text = self._render(conversation) or ""
         return all(word in text for word in words) and not _shows_structure(text)
 
+    def reasoning_parts(self) -> bool:
+        fields = {name: "zqreason" for name in REASONING_FIELDS}
+        parts = [{"type": "thinking", "thinking": "zqreason"}, *text_parts("zqreply")]
+        if self.shows("zqreason", [user(), {**reply(), **fields}]):
+            return False
+        text = self._render([user(), reply(parts), user()]) or ""
+        return "zqreason" in text and "zqreply" in text and not _shows_structure(text)
+
     def structured_results(self) -> bool:
         text = self.render(self.answered({"zqfield": "zqresult"}, name="zqname1")) or ""
         return '"zqfield": "zqresult"' in text or '"zqfield":"zqresult"' in text
@@ -311,4 +322,4 @@ def _with_parts(message: Message) -> Message:
 
 def _shows_structure(text: str) -> bool:
     """Whether a content part is printed as an object, instead of what it says."""
-    return any(sign in text for sign in ("'type': '", '"type": "text"', '"type":"text"'))
+    return any(sign in text for sign in ("'type': '", '"type": "t', '"type":"t'))

@@ -16,6 +16,7 @@ from typing import Any
 from ..errors import FormatNotDerived
 from .derive_calls import Written, complete, grown, read_calls
 from .derive_markers import (
+    closing_part,
     common_end,
     common_start,
     find_mirror,
@@ -186,12 +187,13 @@ class _Reader:
 
     @cached_property
     def prompts(self) -> list[str]:
-        """What the generation prompt adds, the template's own choice first, then what other settings make of it."""
+        """The generation prompt, the template's own choice first, then what other settings make of it."""
         found = []
         for variables in (*SETTINGS, *OTHER_SETTINGS):
-            before, after = (self.probes.after_user(prompt, **variables) for prompt in (False, True))
-            if after:
-                found.append(after[len(common_start(before or "", after)) :])
+            without, after = (self.probes.after_user(asked, **variables) for asked in (False, True))
+            tail = self.probes.user_tail(**variables)
+            if after and not (tail and after == without):
+                found.append(after[len(common_start(tail, after)) :])
         return [prompt for prompt in found if prompt]
 
     @cached_property
@@ -283,7 +285,7 @@ class _Reader:
             return Section(opening, close, left, right) if opening or close.strip() else None
         for opened in (*self.opened, *_closed(self._body(self.plain.head))):
             section = _mirrored_section(opened)
-            if section is not None:
+            if section is not None and leading_marker(self.plain.tail) not in markers(opened):
                 return section
         return self._inline()
 
@@ -314,7 +316,7 @@ class _Reader:
     def no_reasoning(self) -> str | None:
         if self.reasoning is None:
             return None
-        head = self._body(self.plain.head).removesuffix(self.content.open)
+        head = self._body(self.plain.head).removesuffix(self._content_open)
         empty = self.reasoning.open + self.reasoning.close
         opens = self._body(self.prompt) == self.reasoning.open
         if not head.strip():
@@ -324,19 +326,31 @@ class _Reader:
     @cached_property
     def content(self) -> Section:
         left, right = self._stripped("content", self.variables)
-        opening = self._content_open
+        if not self._content_ends:
+            right = "".join(dict.fromkeys(right + self._blank_end))
+        return Section(self._content_open, self._content_close, left, right)
+
+    @cached_property
+    def _content_close(self) -> str:
         tail = self.plain.after(self.plain.of("content")[-1])
-        found = find_mirror(tail, opening) if opening else None
-        close = tail[: found.end()] if found and not tail[: found.start()].strip() else ""
-        return Section(opening, close, left, right)
+        found = find_mirror(tail, self._content_open)
+        return tail[: found.end()] if found and not tail[: found.start()].strip() else ""
+
+    @property
+    def _blank_end(self) -> str:
+        """White space that the template writes behind all content, where it writes nothing else there."""
+        tail = self.plain.after(self.plain.of("content")[-1])
+        return tail if self.plain.last and not tail.strip() else ""
 
     @cached_property
     def _content_open(self) -> str:
         head = self.plain.start_of("content")
         if self.plain.of("content")[0] == self.plain.fields[0]:
             head = self._body(self.plain.head)
+        if self.reasoning is None:
+            return head
         if self.thoughtful is None or not _adjoining(self.thoughtful[0]):
-            return head if self.reasoning is None else self._past_reasoning(head)
+            return self._past_reasoning(head)
         turn = self.thoughtful[0]
         before = turn.start_of("content")
         return before.removeprefix(self._reasoning_close(turn, self._body(turn.head)))
@@ -427,10 +441,12 @@ class _Reader:
         before = written.before
         content = written.turn.of("content")
         if content and content[0].start < written.start:
-            before = before.removeprefix(self.content.close) if self._content_open else before
+            before = before.removeprefix(self._content_close) if self._content_open else before
             opening = common_end(before, alone).lstrip()
         else:
             opening, before = alone.lstrip(), alone
+        if alone.removesuffix(opening).strip():
+            opening = before = alone = alone.lstrip()
         return Calls(
             call=complete(self.probes, written, end),
             open=opening,
@@ -465,6 +481,8 @@ class _Reader:
         message = assistant(CONTENT, REASONING, [call()])
         turn = self._turn(message, "reasoning", "content", "name", **self.variables) or (found.turn if found else None)
         shown = turn.order() if turn is not None else ()
+        if self.reasoning is not None and self._body(self.prompt):
+            shown = ("reasoning", *(part for part in shown if part != "reasoning"))
         return tuple(sorted(parts, key=lambda part: shown.index(part) if part in shown else parts.index(part)))
 
     # -- ends
@@ -472,14 +490,14 @@ class _Reader:
     @cached_property
     def _content_ends(self) -> tuple[str, ...]:
         """What ends a turn of content: the last one's end, and another where more turns follow."""
-        tail = self.plain.after(self.plain.of("content")[-1]).removeprefix(self.content.close)
+        tail = self.plain.after(self.plain.of("content")[-1]).removeprefix(self._content_close)
         tail = tail if self.plain.last else ""
         if self.past is None or not self.past.of("content"):
             return (tail,) if tail.strip() else ()
-        following = self.past.tail.removeprefix(self.content.close)
+        following = self.past.tail.removeprefix(self._content_close)
         if tail.strip() and following.startswith(tail):
             return (tail,)
-        shared = _marked(common_start(tail, following))
+        shared = closing_part(common_start(tail, following))
         ends = (shared, shared) if shared.strip() else (tail, self._end_before(following))
         return unique(end for end in ends if end.strip())
 
@@ -487,7 +505,7 @@ class _Reader:
         """What ends a turn in the text from it to the next user's, by what opens other turns."""
         ended = common_start(following, self.plain.user_tail + self.plain.head)
         if len(markers(ended)) > 1:
-            return _marked(ended)
+            return closing_part(ended)
         return following[: len(following) - len(common_end(self._user_opening, following))]
 
     @property
@@ -522,7 +540,7 @@ class _Reader:
         turn = self.probes.turn(messages[index], messages[index + 1 :], tools)
         if turn is None or turn.last:
             return None
-        tail = turn.tail.removeprefix(self.content.close)
+        tail = turn.tail.removeprefix(self._content_close)
         if turn.calls() and self.calls:
             last = self.calls.call.pieces[-1]
             closing = (last.text if isinstance(last, Literal) else "") + self.calls.close
@@ -574,18 +592,6 @@ def _adjoining(turn: Turn) -> bool:
     """Whether content stands right behind reasoning."""
     kinds = [field.kind for field in turn.fields]
     return ("reasoning", "content") in zip(kinds, kinds[1:], strict=False)
-
-
-def _marked(shared: str) -> str:
-    """The end of a turn in `shared`, the start of two texts that go on differently: without what opens a next turn."""
-    found = markers(shared)
-    if len(found) > 1:
-        return shared[: shared.rindex(found[-1])]
-    if not found:
-        return shared
-    end = shared.index(found[0]) + len(found[0])
-    rest = shared[end:]
-    return shared[:end] + rest[: len(rest) - len(rest.lstrip())]
 
 
 def _opening_marker(text: str) -> str:

@@ -83,6 +83,17 @@ def find_mirror(text: str, opening: str) -> re.Match[str] | None:
     return next((match for match in _MARKER.finditer(text) if match[0] in wanted), None)
 
 
+def closing_part(shared: str) -> str:
+    """What ends a turn in `shared`, the start of two texts that go on differently: without what opens the next one."""
+    found = markers(shared)
+    if len(found) > 1:
+        return shared[: shared.rindex(found[-1])]
+    if not found:
+        return shared
+    end = shared.index(found[0]) + len(found[0])
+    return shared[:end] + split_space(shared[end:])[0]
+
+
 def split_space(text: str) -> tuple[str, str]:
     """The white space at the start of `text`, and the rest."""
     rest = text.lstrip()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, cast
 
 from ..errors import TemplateError, UnsupportedInput
-from .derive_markers import common_start
+from .derive_markers import closing_part, common_start
 
 Message: TypeAlias = dict[str, Any]
 
@@ -121,7 +121,8 @@ class Turn:
 
     def past_user(self, opening: str) -> str:
         """`opening`, a text from the turn's start, without what ends the user's turn."""
-        return opening[len(common_start(opening, self.user_tail)) :]
+        shared = common_start(opening, self.user_tail)
+        return opening[len(shared if shared == self.user_tail else closing_part(shared)) :]
 
     @property
     def tail(self) -> str:
@@ -200,7 +201,23 @@ class Probes:
         """The turn that `message` becomes, with `following` after it; None where nothing of it is written."""
         render = self.render([user(), message, *following], tools, **variables)
         turn = _turn(render, 1) if render is not None else None
-        return turn and replace(turn, user_tail=self.after_user(False, tools, **variables) or "")
+        return turn and replace(turn, user_tail=self.user_tail(tools, **variables))
+
+    def user_tail(self, tools: Any = None, **variables: Any) -> str:
+        """What ends the user's turn: what stands behind its text without a generation prompt.
+
+        A template may write the prompt whether or not it is asked for: then this is what its turns do not begin with.
+        """
+        tail = self.after_user(False, tools, **variables) or ""
+        if tail != self.after_user(True, tools, **variables):
+            return tail
+        render = self.render([user(), assistant()], tools, **variables)
+        turn = _turn(render, 1) if render is not None else None
+        opening = turn.text[: turn.fields[0].start] if turn is not None else ""
+        shared = common_start(opening, tail)
+        if shared == tail:
+            return tail if re.search(r"\w", opening[len(tail) :]) else ""
+        return shared if shared == closing_part(shared) else ""
 
     def turns(self, message: Message, **variables: Any) -> Iterator[Turn]:
         """The same wherever the template takes it: first as the last message, then with others after it."""
