@@ -7,7 +7,7 @@ Each output is decoded with the template of the model that wrote it, as `chatlin
 none, with a format written by hand (`NO_TEMPLATE` says why). The prompt is the one that the output continues.
 
 A stream's result is built from its events alone: deltas joined, and of the calls those whose end says "ok". A
-client that acts on a call before its end sees more: `Case.retracted` counts such calls.
+client that takes a call for made once it has begun sees more, in outputs that were cut: `Case.eager` is its status.
 
 `canitoolcall` splits an output between tokens. The tokenizers are on a hub, so the texts of the recorded token ids are
 taken from packages that carry a vocabulary, where they are installed (`VOCABULARIES`, none of them needed); for the
@@ -44,6 +44,7 @@ from chatcodec.turn.decoder import Decoder
 from chatcodec.turn.format import (
     Arguments,
     Call,
+    CallId,
     Calls,
     Index,
     Literal,
@@ -211,6 +212,19 @@ def xtml() -> TurnFormat:
     )
 
 
+def identified() -> TurnFormat:
+    """Mistral's format with the call's id behind the name."""
+    pieces = (
+        Literal("[TOOL_CALLS]"),
+        Name(),
+        Literal("[CALL_ID]"),
+        CallId(),
+        Literal("[ARGS]"),
+        turn_formats.JSON,
+    )
+    return replace(turn_formats.MISTRAL_ARGS, reasoning=None, calls=Calls(Call(pieces)))
+
+
 KIMI_THINKING = replace(
     turn_formats.KIMI,
     prompt=turn_formats.KIMI.header + "<think>",
@@ -235,7 +249,7 @@ BY_HAND = {
     "meta-llama/Llama-3.3-70B-Instruct": turn_formats.BARE_JSON,
     "meta-llama/Llama-4-Scout-17B-16E-Instruct": turn_formats.BARE_PYTHONIC,
     "mistralai/Mistral-7B-Instruct-v0.3": turn_formats.MISTRAL_LIST,
-    "mistralai/Mistral-Small-3.2-24B-Instruct-2506": turn_formats.MISTRAL_ARGS,
+    "mistralai/Mistral-Small-3.2-24B-Instruct-2506": identified(),
     "mistralai/Magistral-Small-2506": replace(turn_formats.MISTRAL_ARGS, reasoning=Section("<think>", "</think>")),
     "mistralai/Magistral-Small-2509": turn_formats.MISTRAL_ARGS,
     "mistralai/Ministral-3-14B-Reasoning-2512": turn_formats.MISTRAL_ARGS,
@@ -454,11 +468,12 @@ class Run:
             tuple(ParsedToolCall(call["name"], call["arguments"]) for call in calls),
         )
 
-    def from_events(self) -> ParseResult:
+    def from_events(self, eager: bool = False) -> ParseResult:
+        """What the stream says; with `eager`, all calls that were begun are in it."""
         content, reasoning = [], []
         names: dict[int, str] = {}
         arguments: defaultdict[int, list[str]] = defaultdict(list)
-        calls = []
+        made: set[int] = set()
         for event in (event for events in self.events for event in events):
             match event:
                 case ContentDelta(text):
@@ -470,19 +485,16 @@ class Run:
                 case ArgumentsDelta(index, piece):
                     arguments[index].append(piece)
                 case ToolCallEnd(index, call) if call.status == "ok":
-                    calls.append((index, ParsedToolCall(names.get(index, ""), "".join(arguments[index]))))
+                    made.add(index)
         return ParseResult(
             "".join(content) or None,
             "".join(reasoning) or None,
-            tuple(call for _, call in sorted(calls, key=lambda each: each[0])),
+            tuple(
+                ParsedToolCall(names.get(index, ""), "".join(arguments[index]))
+                for index in sorted(made | names.keys() if eager else made)
+            ),
             f"{type(self.error).__name__}: {self.error}" if self.error else None,
         )
-
-    @property
-    def retracted(self) -> int:
-        """Calls that were begun and are no part of the message."""
-        begun = {event.index for events in self.events for event in events if isinstance(event, ToolCallStart)}
-        return len(begun) - len(self.from_events().tool_calls)
 
 
 def run(fixture: Fixture, pieces: Sequence[str | list[int]], format: TurnFormat) -> Run:
@@ -528,8 +540,8 @@ class Case:
     """The same of the output as ids, where they can be read."""
     reason: str = ""
     """Why there is no format."""
-    retracted: int = 0
-    """Calls that the stream of single tokens began, and that came to nothing."""
+    eager: Status = Status.UNSUPPORTED
+    """The status where a call counts once it has begun."""
 
     @property
     def strays(self) -> list[CheckResult]:
@@ -553,8 +565,8 @@ def _findings(prefix: str, rows: Iterable[CheckResult]) -> list[str]:
     return [f"{prefix}{check} ({status}, {count} ×): {detail}" for (check, status, detail), count in found.items()]
 
 
-def judged(fixture: Fixture, whole: Run, runs: Mapping[str, Run]) -> tuple[CheckResult, ...]:
-    observation = Observation(whole.from_message(), {name: each.from_events() for name, each in runs.items()})
+def judged(fixture: Fixture, whole: Run, runs: Mapping[str, Run], eager: bool = False) -> tuple[CheckResult, ...]:
+    observation = Observation(whole.from_message(), {name: each.from_events(eager) for name, each in runs.items()})
     return tuple(run_checks(fixture, families()[fixture.family], observation))
 
 
@@ -564,12 +576,13 @@ def examine(fixture: Fixture, *, by_hand: bool = False, real_tokens: bool = True
     except Exception as error:
         return Case(fixture, Status.UNSUPPORTED, reason=f"{type(error).__name__}: {error}")
     runs = {each.id: run(fixture, pieces_of(fixture, each, real_tokens=real_tokens), format) for each in STRATEGIES}
-    rows = judged(fixture, run(fixture, [fixture.raw_output], format), runs)
+    whole = run(fixture, [fixture.raw_output], format)
+    rows, eager = judged(fixture, whole, runs), judged(fixture, whole, runs, eager=True)
     by_ids: tuple[CheckResult, ...] = ()
     if real_tokens and id_pieces_of(fixture, WHOLE):
         streams = {each.id: run(fixture, id_pieces_of(fixture, each), format) for each in DEFAULT_STRATEGIES}
         by_ids = judged(fixture, run(fixture, id_pieces_of(fixture, WHOLE), format), streams)
-    return Case(fixture, case_status(rows), rows, by_ids, retracted=runs["token"].retracted)
+    return Case(fixture, case_status(rows), rows, by_ids, eager=case_status(eager))
 
 
 # Telling
@@ -632,8 +645,8 @@ def provenance(cases: Sequence[Case]) -> Mapping[str, int]:
         kinds["by hand" if case.fixture.reference_model in NO_TEMPLATE else "from templates"] += 1
         kinds["in real tokens"] += bool(case.by_ids)
         kinds["no pass by ids"] += case.status_by_ids is not Status.PASS
-        kinds["calls begun and dropped"] += case.retracted
-        kinds["strays of char:1"] += bool(case.strays)
+        kinds["no pass by char:1"] += bool(case.strays)
+        kinds["no pass if a call counts once begun"] += case.eager is not Status.PASS
     return kinds
 
 

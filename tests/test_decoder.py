@@ -26,10 +26,11 @@ from chatcodec.events import (
     ToolCallStart,
     TurnEnd,
 )
+from chatcodec.turn import payloads
 from chatcodec.turn.calls import Limits
 from chatcodec.turn.compose import compose
 from chatcodec.turn.decoder import Decoder
-from chatcodec.turn.format import CallId, JsonArguments, TaggedArguments, TurnFormat
+from chatcodec.turn.format import CallId, JsonArguments, KeywordArguments, TaggedArguments, TurnFormat
 
 Message = dict[str, Any]
 
@@ -696,6 +697,11 @@ def test_a_marker_in_a_string_is_an_argument(form: TurnFormat) -> None:
             check_said(form, said("", weather(f"{mark} and {mark}.")))
 
 
+def is_unmarked(form: TurnFormat) -> bool:
+    """Whether calls have no marker of their own: then they are told by a declared function's name."""
+    return not MARK.search(compose(said("", Call()), form)) and not form.channels
+
+
 def payload(form: TurnFormat) -> Any:
     assert form.calls
     return next(piece.payload for piece in form.calls.call.pieces if hasattr(piece, "payload"))
@@ -707,6 +713,64 @@ def test_a_quoted_marker_is_reasoning(form: TurnFormat) -> None:
     for mark in marks(form):
         if close not in mark and close:
             check_said(form, said("C", reasoning=f"Write {mark} here, or `{mark}`: {mark}."))
+
+
+# -- broken
+
+
+def broken(form: TurnFormat, output: str) -> str:
+    """The output with the arguments `{"city": "@@"}` in it no longer what the format says."""
+    kind = payload(form)
+    written = payloads.write(kind, {"city": "@@"})
+    match kind:
+        case JsonArguments():
+            wrong = '{"city": @@ @@}'
+        case TaggedArguments():
+            key_end, *value_start = kind.middle.split()
+            wrong = f"{kind.open}city{key_end}@@" if value_start else "city is @@"
+        case KeywordArguments():
+            wrong = "city=@@"
+        case _:
+            wrong = "city:[@@}"
+    assert written in output
+    return output.replace(written, wrong)
+
+
+@pytest.mark.parametrize("form", SEVERAL)
+def test_a_broken_call_leaves_its_neighbours(form: TurnFormat) -> None:
+    output = broken(form, compose(said("C", weather("a"), weather("@@"), weather("b"), weather("@@"), Call()), form))
+    for pieces in ([output], list(output)):
+        decoder, events = decoded(form, *pieces)
+        assert [call.status for call in decoder.calls] == ["ok", "malformed", "ok", "malformed", "ok"]
+        assert in_message(decoder) == [("get_weather", {"city": "a"}), ("get_weather", {"city": "b"}), ("now", {})]
+        assert decoder.message["content"] == "C"
+        check_events(decoder, events, output)
+
+
+@every_format
+def test_a_broken_call_is_told_with_what_could_be_read(form: TurnFormat) -> None:
+    output = broken(form, compose(said("C", weather("@@")), form))
+    decoder, events = decoded(form, output)
+    (call,) = decoder.calls
+    assert (call.name, call.status) == ("get_weather", "malformed")
+    assert call.notes
+    assert "@@" in call.raw
+    assert decoder.message == {"role": "assistant", "content": "C"}
+    assert decoder.finish_reason == "stop"
+    check_events(decoder, events, output)
+
+
+@every_format
+def test_an_unknown_tool_is_told_and_is_no_part_of_the_message(form: TurnFormat) -> None:
+    output = compose(said("C", Call("fly", {"to": "Rome"})), form)
+    decoder, events = decoded(form, output)
+    if is_unmarked(form):
+        assert decoder.message["content"] == output
+        return
+    (call,) = decoder.calls
+    assert (call.name, call.status, json.loads(call.arguments)) == ("fly", "unknown_tool", {"to": "Rome"})
+    assert decoder.message == {"role": "assistant", "content": "C"}
+    check_events(decoder, events, output)
 
 
 # -- cut

@@ -274,8 +274,8 @@ class CallReader:
         encoded = isinstance(payload, JsonArguments) and payload.encoded
         if (quote in "'\"") != encoded and quote:
             self.note("the arguments are encoded twice" if not encoded else "the arguments are not encoded")
-        if (yield from self.stream.take(("null",))):
-            self.note("the arguments are null")
+        if quote in ("}", ",") or (yield from self.stream.take(("null",))):
+            self.note("the arguments are null" if quote == "n" else "the arguments are missing")
             self.emit("{}")
             return
         yield from json_object.read(self.stream, self)

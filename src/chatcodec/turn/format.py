@@ -77,6 +77,8 @@ class TaggedArguments:
     `boolean`, `null`, `array`, `object`) and the middle of its values. `middle` is then that of a string."""
     named_close: str | None = None
     """Where the close repeats the name (`</city>`): `close` is what stands before the name, this what stands after."""
+    cdata: bool = False
+    """A string that holds `<`, `&` or a newline stands in `<![CDATA[` and `]]>`."""
     escaped_names: bool = False
     """The name is written with HTML's escapes (`&amp;`)."""
 
@@ -88,7 +90,7 @@ class KeywordArguments:
     separator: str = ", "
     equals: str = "="
     strings: str = "json"
-    """"json", "ascii", "python", or "bare" (`"` around the text as it is, nothing escaped)."""
+    """"json", "ascii", "python", "bare" (`"` around the text as it is, nothing escaped) or "raw" (not even that)."""
     others: str = "json"
     """As in `TaggedArguments`."""
 

@@ -116,6 +116,8 @@ class Grammar:
         calls = turn.calls if turn.channels is None else None
         self.calls = calls
         self.call = CallGrammar(calls.call) if calls else None
+        self.lead = Edge.of(calls.lead) if calls else Edge(())
+        self.lead_alone = Edge.of(calls.lead_alone) if calls else Edge(())
         self.section_open = Edge.of(calls.open) if calls else Edge(())
         self.section_close = Edge.of(calls.close) if calls else Edge(())
         self.separator = tokens(calls.separator) if calls else ()
@@ -128,8 +130,12 @@ class Grammar:
         """What ends a turn may as well open a call's."""
         self.is_unmarked = bool(self.starts) and not is_strong(self.first_of(self.starts[0]))
         leads = [edge.lead for edge in (*self.ends, self.content_close, self.reasoning_open)]
-        if calls:
-            leads += [calls.lead, calls.lead_alone]
+        leads += [self.lead.lead, self.lead_alone.lead]
+        nothing = turn.no_reasoning or ""
+        self.before_content = "" if nothing.strip() else nothing
+        self.content_space = "" if self.content_open.tokens else self.content_open.lead
+        self.before_content += self.content_space
+        """White space with which a turn begins that has no reasoning."""
         self.hold = max(map(len, leads), default=0)
 
     def _starts(self, calls: Calls | None) -> tuple[Start, ...]:
@@ -137,6 +143,8 @@ class Grammar:
             return ()
         opening, wrapper = self.call.opening.tokens, self.section_open.tokens
         starts = [Start(wrapper + opening)]
+        if self.lead.tokens:
+            starts.insert(0, Start(self.lead.tokens + wrapper + opening))
         if wrapper and opening:
             starts.append(Start(opening, "the wrapper around the calls is missing"))
         if self.call.late_opening:

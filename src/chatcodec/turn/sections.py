@@ -44,14 +44,17 @@ class _Reader:
         place = _Place()
         while not (yield from self._read_content(place)):
             yield from self._read_reasoning(place)
+            place.has_reasoning = True
             if self.turn.ended_by_marker or (self.stream.ended and self.stream.position >= len(self.stream.text)):
                 break
         self.turn.end()
 
     def _read_content(self, place: _Place) -> Reading[bool]:
         """Read up to where reasoning opens, or, and then it is true, to the end of the turn."""
-        if not place.has_content and not place.after_call and not self.grammar.content_open.tokens:
-            yield from self.stream.skip_exact(self.grammar.content_open.lead)
+        if not place.has_content and not place.after_call:
+            grammar = self.grammar
+            space = grammar.content_space if place.has_reasoning else grammar.before_content
+            yield from self.stream.skip_exact(space)
         form = self.grammar.format
         while True:
             passage = Passage(
@@ -514,7 +517,7 @@ class _Reader:
             stream.go_back(record)
             return False
         stream.kept(record)
-        passage.close(grammar.calls.lead if grammar.calls else "")
+        passage.close(grammar.lead.lead)
         for call, (offset, raw) in zip(calls, pieces, strict=True):
             call.note("the reasoning is not closed")
             self.turn.finish(call, "ok", raw, offset)
@@ -535,6 +538,7 @@ class _Place:
     """Where in its turn the model stands."""
 
     def __init__(self) -> None:
+        self.has_reasoning = False
         self.has_content = False
         self.content_open = False
         self.after_call = False

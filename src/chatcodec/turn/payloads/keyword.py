@@ -55,8 +55,8 @@ def _read_value(stream: Stream, payload: KeywordArguments, call: Caller, key: st
     quote = yield from stream.skip_space()
     if not quote:
         raise Cut
-    if payload.strings == "bare":
-        yield from _read_bare(stream, call, key)
+    if payload.strings in ("bare", "raw"):
+        yield from _read_bare(stream, call, key, quoted=payload.strings == "bare")
     elif quote in "'\"":
         stream.position += 1
         call.emit('"')
@@ -66,7 +66,7 @@ def _read_value(stream: Stream, payload: KeywordArguments, call: Caller, key: st
         call.emit((yield from value(stream)))
 
 
-def _read_bare(stream: Stream, call: Caller, key: str) -> Reading[None]:
+def _read_bare(stream: Stream, call: Caller, key: str, *, quoted: bool) -> Reading[None]:
     """A value that may be a text without escapes: it ends where another argument or the call's end can follow."""
     parts: list[str] = []
     while True:
@@ -85,7 +85,7 @@ def _read_bare(stream: Stream, call: Caller, key: str) -> Reading[None]:
         parts.append(stream.text[stream.position])
         stream.position += 1
     text = "".join(parts)
-    if len(text) > 1 and text[0] == text[-1] == '"':
+    if quoted and len(text) > 1 and text[0] == text[-1] == '"':
         call.emit(json.dumps(text[1:-1], ensure_ascii=False))
     else:
         call.emit(call.type_of(key).read(text))

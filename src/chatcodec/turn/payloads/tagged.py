@@ -19,6 +19,8 @@ from ..stream import CUT, NO, Broken, Cut, Reading, Stream
 from .reading import LONGEST_NAME, Caller, at_close, strict
 from .values import json_type, spell
 
+CDATA = ("<![CDATA[", "]]>")
+
 _UNTYPED = Schemas(None).argument("", "")
 
 
@@ -32,7 +34,10 @@ def _argument(payload: TaggedArguments, name: str, value: Any) -> str:
     written = _name(payload, name, path)
     middle = dict(payload.kinds).get(json_type(value), payload.middle)
     close = payload.close if payload.named_close is None else f"{payload.close}{written}{payload.named_close}"
-    return f"{payload.open}{written}{middle}{spell(value, payload.strings, payload.others, path)}{close}"
+    text = spell(value, payload.strings, payload.others, path)
+    if payload.cdata and isinstance(value, str) and any(mark in value for mark in "<&\n"):
+        text = f"{CDATA[0]}{text}{CDATA[1]}"
+    return f"{payload.open}{written}{middle}{text}{close}"
 
 
 def _name(payload: TaggedArguments, name: str, path: str) -> str:
@@ -117,6 +122,11 @@ class _Reader:
         firsts = markers(close.tokens[0], self.opening[0], *self.call.closing_firsts())
         value = _Value(self.call, type_, len(close.lead), quoted=self.payload.strings != "raw")
         passage = Passage(value.write, hold=len(close.lead))
+        if self.payload.cdata and (yield from self.stream.look(CDATA[:1])) >= 0:
+            yield from self.stream.take(CDATA[:1])
+            close = Edge.of(CDATA[1] + close.lead + "".join(close.tokens))
+            firsts = markers(close.tokens[0], *self.call.closing_firsts())
+            value.is_text()
         yield from self._text(passage, firsts, close)
         passage.close(close.lead)
         value.close()
@@ -202,6 +212,11 @@ class _Value:
         self._start = ""
         self._streams = False
         if type_ is None:
+            self._stream()
+
+    def is_text(self) -> None:
+        """Whatever the value says, it is a string."""
+        if not self._streams:
             self._stream()
 
     def _stream(self) -> None:
