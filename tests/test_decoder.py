@@ -31,6 +31,7 @@ from chatcodec.turn.calls import Limits
 from chatcodec.turn.compose import compose
 from chatcodec.turn.decoder import Decoder
 from chatcodec.turn.format import CallId, JsonArguments, KeywordArguments, TaggedArguments, TurnFormat
+from chatcodec.turn.grammar import tokens
 
 Message = dict[str, Any]
 
@@ -726,7 +727,7 @@ def broken(form: TurnFormat, output: str) -> str:
         case JsonArguments():
             wrong = '{"city": @@ @@}'
         case TaggedArguments():
-            key_end, *value_start = kind.middle.split()
+            key_end, *value_start = tokens(kind.middle)
             wrong = f"{kind.open}city{key_end}@@" if value_start else "city is @@"
         case KeywordArguments():
             wrong = "city=@@"

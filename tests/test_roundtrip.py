@@ -72,9 +72,10 @@ def test_turns_are_read_back(name: str) -> None:
     report = examine(name, 10, shrink=False)
     assert (report.error, report.underived) == ("", "")
     assert {"one call", "content"} <= report.tallies.keys() == set(report.applicable)
-    wrong = [kind for kind, tally in report.tallies.items() if not tally.right]
-    assert wrong == [], "\n".join(report.lines())
-    assert min(tally.labels["passed"] for tally in report.tallies.values()) > 4
+    tallies = report.tallies.values()
+    assert sum(tally.failures.total() - tally.doubtful for tally in tallies) == 0, "\n".join(report.lines())
+    assert sum(tally.doubtful for tally in tallies) <= len(tallies)
+    assert min(tally.labels["passed"] for tally in tallies) > 4
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

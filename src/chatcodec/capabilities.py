@@ -298,7 +298,7 @@ class Probe:
         return all(word in text for word in words) and not _shows_structure(text)
 
     def reasoning_parts(self) -> bool:
-        fields = {name: "zqreason" for name in REASONING_FIELDS}
+        fields = dict.fromkeys(REASONING_FIELDS, "zqreason")
         parts = [{"type": "thinking", "thinking": "zqreason"}, *text_parts("zqreply")]
         if self.shows("zqreason", [user(), {**reply(), **fields}]):
             return False

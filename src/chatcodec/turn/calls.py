@@ -94,7 +94,7 @@ class CallRecord:
         self._start()
 
     def identified(self, identity: str) -> None:
-        self.id = identity
+        self.id = self.id or identity
         self._start()
 
     def emit(self, json: str) -> None:
@@ -370,7 +370,7 @@ class CallReader:
     def _word(self, steps: tuple[Piece, ...], place: int) -> Reading[str]:
         """A name, an id or a number: up to white space, or to what follows it in the format."""
         first = yield from self.stream.skip_space()
-        if isinstance(steps[place], Name) and first and not (first.isalnum() or first == "_"):
+        if steps[place] in (Name(), CallId(names=True)) and first and not (first.isalnum() or first == "_"):
             raise Broken(f"no name begins with {first!r}")
         word = yield from read_name(self.stream, self._stop(steps, place))
         if not word:
@@ -381,7 +381,7 @@ class CallReader:
         following = steps[place + 1] if place + 1 < len(steps) else None
         marks = tokens(following.text) if isinstance(following, Literal) else ()
         if isinstance(steps[place], CallId):
-            return _stop_before(marks[0][0] if marks else "", "<[{")
+            return _stop_before(marks[0][0] if marks else "", "<[{`\"'")
         return _stop_before(marks[0][0] if marks else "", "<>(){}[]\"'`,;=")
 
     def _identify(self, step: CallId, word: str) -> str:

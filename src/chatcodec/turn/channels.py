@@ -14,7 +14,7 @@ from .grammar import Edge, is_certain, markers, tokens
 from .passage import Passage
 from .payloads import json_object
 from .state import Turn
-from .stream import CUT, Broken, Cut, Reading, Record
+from .stream import CUT, NO, Broken, Cut, Reading, Record
 
 LONGEST_HEADER = 1_000
 MOST_HEADER_WORDS = 4
@@ -82,7 +82,9 @@ class _Reader:
             return False
         if not all(map(_HEADER_WORD.fullmatch, words)):
             return False
-        if recipient:
+        if not recipient:
+            self.turn.rest.append(self.turn.shown(self.opening + said))
+        else:
             call = self.turn.new_call(strict=False, awaits_id=False)
             call.name = recipient.removeprefix(self.prefix)
             self.turn.cut_inside = True
@@ -164,6 +166,8 @@ class _Reader:
             return False
         if is_certain(self.start[0]):
             return True
+        if (yield from stream.look((self.channels.role,), opened)) == NO:
+            return False
         for place in range(opened, opened + LONGEST_HEADER):
             if not (yield from stream.need(place + 1)):
                 return True

@@ -283,8 +283,10 @@ class _Reader:
         grammar, stream = self.grammar, self.stream
         strong = self._is_strong(start, place)
         call = self._new_call(start, strong)
+        inside = stream.record()
         opened = _Opening(self.turn, place, passage, call)
         status, reason = yield from self._attempt(call, start)
+        said = stream.kept(inside)
         if not call.certain and not (status == "incomplete" and strong):
             place.tried(record.offset, stream.offset)
             stream.go_back(record)
@@ -292,7 +294,7 @@ class _Reader:
         opened.open()
         if status == "malformed":
             call.note(reason)
-            yield from self._recover()
+            yield from self._recover(said)
         self.turn.finish(call, status, stream.kept(record), record.offset)
         self.turn.cut_inside = status == "incomplete"
         place.after_call = True
@@ -419,25 +421,36 @@ class _Reader:
             return "malformed", broken.reason
         return "ok", ""
 
-    def _recover(self) -> Reading[None]:
-        """Read on to where a broken call ends."""
+    def _recover(self, said: str) -> Reading[None]:
+        """Read on to where a broken call ends, of which `said` has been read.
+
+        That is what closes it, where that is a marker; else the bracket that closes the call's first.
+        """
         grammar, stream = self.grammar, self.stream
         assert grammar.call is not None
         closing = grammar.call.closing.tokens[-1:]
         closing = closing if closing and is_strong(closing[0]) else ()
         others = [grammar.first_of(start) for start in grammar.starts if start.tokens and is_strong(start.tokens[0])]
-        others += grammar.section_close.tokens[:1]
+        others += grammar.section_close.tokens[:1] if is_strong("".join(grammar.section_close.tokens[:1])) else ()
         others += [edge.tokens[0] for edge in grammar.ends if edge.tokens] + [turn[0] for turn in grammar.next_turns]
-        found = markers(*closing, *others)
+        brackets = None if closing or grammar.call.opening.tokens else Brackets(said)
+        found = markers(*closing, *others, *(BRACKETS if brackets else ()))
         while True:
             until, is_marker = found.find(stream.text, stream.position, stream.ended)
             stream.position = until
-            if is_marker:
-                if closing and (yield from stream.look(closing)) >= 0:
-                    yield from stream.take(closing)
-                return
-            if not (yield from stream.more()):
-                return
+            if not is_marker:
+                if not (yield from stream.more()):
+                    return
+                continue
+            character = stream.text[stream.position]
+            if brackets is not None and character in BRACKETS:
+                stream.position += 2 if character == "\\" and (yield from stream.need(2)) else 1
+                if brackets.closed_by(character):
+                    return
+                continue
+            if closing and (yield from stream.look(closing)) >= 0:
+                yield from stream.take(closing)
+            return
 
     # -- reasoning
 
@@ -532,6 +545,33 @@ class _Reader:
         except Cut:
             return None
         return start if start is not None and start.note != "cut" else None
+
+
+BRACKETS = '()[]{}"\\'
+
+
+class Brackets:
+    """Counts brackets, but not those in strings, until those that are open have closed."""
+
+    def __init__(self, said: str) -> None:
+        self._open = 0
+        self._in_string = False
+        characters = iter(said)
+        for character in characters:
+            if character == "\\":
+                next(characters, None)
+            elif character in BRACKETS:
+                self.closed_by(character)
+
+    def closed_by(self, character: str) -> bool:
+        if character == '"':
+            self._in_string = not self._in_string
+        elif not self._in_string and character in "([{":
+            self._open += 1
+        elif not self._in_string and character in ")]}":
+            self._open -= 1
+            return self._open <= 0
+        return False
 
 
 class _Place:

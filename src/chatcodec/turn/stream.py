@@ -91,10 +91,14 @@ class Stream:
         self._records.append(record)
         return record
 
+    def so_far(self, record: Record) -> str:
+        """What was read since the record began, which goes on."""
+        return "".join(record.parts) + self.text[record.start : self.position]
+
     def kept(self, record: Record) -> str:
         """End the record, and return what was read since."""
         assert self._records.pop() is record
-        return "".join(record.parts) + self.text[record.start : self.position]
+        return self.so_far(record)
 
     def go_back(self, record: Record) -> None:
         """End the record, and stand again where it began."""

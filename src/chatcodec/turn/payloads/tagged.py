@@ -186,7 +186,7 @@ class _Reader:
                     continue
                 if (yield from stream.look(middle.tokens, at + length)) != NO:
                     return stream.text[stream.position + at : stream.position + at + length].strip()
-            if character in "\n<":
+            if character == "\n":
                 return None
         return None
 
