@@ -9,7 +9,7 @@ The last columns are how many times as long transformers takes. What comes out i
 
 transformers' parser is fed the same pieces, with response templates for these formats in the manner of its own
 (`transformers/cli/serving/utils.py`). It hands on arguments as the raw text of the call, and their values at its end;
-chatcodec hands on typed JSON as it comes. At a million characters it takes minutes a row: --quick leaves these out.
+chatcodec hands on typed JSON as it comes. --quick leaves out the million characters.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ import chatcodec
 from chatcodec.sources import builtin_names
 
 PIECE = 4
+LONG = 500_000
+"""Above it transformers runs once, and not at once, where it would take minutes a row."""
 PARTS = ("content", "reasoning", "argument")
 TOOLS = [
     {
@@ -247,8 +249,7 @@ def check(case: Case, message: dict[str, Any]) -> None:
 def row(codec: chatcodec.Codec, case: Case, *, with_rival: bool) -> None:
     own, rival = Figures(), Figures()
     runs = max(2, min(40, 400_000 // len(case.text)))
-    # A run of transformers takes as long as many of ours, once texts are long.
-    rival_runs = (runs if len(case.text) < 500_000 else 1) if with_rival and theirs(case) else 0
+    rival_runs = (1 if len(case.text) > LONG else runs) if with_rival and theirs(case) else 0
     wrong = ""
     for run in range(runs):
         own.add(case, lambda: ours(codec, case))
@@ -256,20 +257,22 @@ def row(codec: chatcodec.Codec, case: Case, *, with_rival: bool) -> None:
         if run < rival_runs and not wrong:
             try:
                 rival.add(case, lambda: theirs(case))  # type: ignore[arg-type, return-value]
-                rival.add_at_once(case, lambda: theirs(case))  # type: ignore[arg-type, return-value]
+                if len(case.text) <= LONG:
+                    rival.add_at_once(case, lambda: theirs(case))  # type: ignore[arg-type, return-value]
             except Exception as error:
                 wrong = str(error)[:40] or type(error).__name__
     line = f"{case.name:14}{case.part:10}{len(case.text):>9,}{told(own)}"
     if wrong or not rival_runs:
         print(f"{line} {wrong or '-':>32}", flush=True)
     else:
-        ratios = f"{rival.all / own.all:7.1f}x{rival.at_once / own.at_once:7.1f}x"
-        print(f"{line}{told(rival)}{ratios}", flush=True)
+        at_once = f"{rival.at_once / own.at_once:8.1f}x" if len(case.text) <= LONG else f"{'-':>9}"
+        print(f"{line}{told(rival)}{rival.all / own.all:7.1f}x{at_once}", flush=True)
 
 
 def told(figures: Figures) -> str:
     first, last = figures.first, figures.last
-    return f"{first:8.2f}{last:8.2f}{last / first:6.2f}x{figures.all:8.2f}{figures.at_once:8.3f}"
+    at_once = f"{figures.at_once:8.3f}" if figures.at_once < 1e9 else f"{'-':>8}"
+    return f"{first:8.2f}{last:8.2f}{last / first:6.2f}x{figures.all:8.2f}{at_once}"
 
 
 def main() -> None:
@@ -282,7 +285,7 @@ def main() -> None:
     options = parser.parse_args()
     sizes = options.sizes or ([1_000, 64_000] if options.quick else [1_000, 64_000, 1_000_000])
     columns = f"{'first':>8}{'last':>8}{'':7}{'all':>8}{'at once':>8}"
-    print(f"{'microseconds a piece':33}{'chatcodec':>39}{'transformers':>39}{'all':>8}{'at once':>8}")
+    print(f"{'microseconds a piece':33}{'chatcodec':>39}{'transformers':>39}{'all':>8}{'at once':>9}")
     print(f"{'format':14}{'part':10}{'size':>9}{columns}{columns}{'':>8}")
     for name in options.formats:
         codec = chatcodec.load(name)

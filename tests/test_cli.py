@@ -533,7 +533,7 @@ def test_demo_walks_through_all_built_in_formats(run: Run) -> None:
 
 def streamed(part: str) -> dict[str, str]:
     """What the demo's stream says, by row."""
-    _, _, rest = part.partition("and what is said of it:\n")
+    _, _, rest = part.partition("characters at a time:\n")
     rows = (row for row in rest.partition("\n\n")[0].split("\n") if row)
     return {row[:WIDTH].strip(): row[WIDTH:] for row in rows}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 from messages_strategy import Spoken, cuts, hostile_texts, literals, messages
-from turn_formats import FIVE, FORMATS
+from turn_formats import FIVE, FORMATS, JSON
 
 import chatcodec
 from chatcodec.errors import UnsupportedInput
@@ -22,7 +23,22 @@ from chatcodec.events import ArgumentsDelta, ContentDelta, Event, ReasoningDelta
 from chatcodec.laws import decoding_undoes_composing, splitting_changes_nothing
 from chatcodec.turn.compose import compose
 from chatcodec.turn.decoder import Decoder
-from chatcodec.turn.format import Arguments, TaggedArguments, TurnFormat
+from chatcodec.turn.format import (
+    Arguments,
+    BareArguments,
+    Call,
+    CallId,
+    Calls,
+    Index,
+    JsonArguments,
+    KeywordArguments,
+    Literal,
+    Name,
+    Payload,
+    Section,
+    TaggedArguments,
+    TurnFormat,
+)
 
 ORIGINALS = Path(__file__).resolve().parents[2] / "shared" / "seeds"
 TOOLS = [
@@ -109,26 +125,62 @@ def check_message(form: TurnFormat, spoken: Spoken, data: st.DataObject) -> None
         assert splitting_changes_nothing(form, data.draw(cuts(output)), tools=tools) is None
 
 
-@pytest.mark.parametrize("name", FIVE)
-@MANY
-@given(st.data())
-def test_a_composed_message_decodes_to_itself(name: str, data: st.DataObject) -> None:
-    check_message(FIVE[name], data.draw(messages(FIVE[name])), data)
-
-
 @pytest.mark.parametrize("name", DERIVED)
 @MANY
 @given(st.data())
-def test_in_a_derived_format_too(name: str, data: st.DataObject) -> None:
+def test_a_composed_message_decodes_to_itself(name: str, data: st.DataObject) -> None:
     form = derived(name)
     check_message(form, data.draw(messages(form)), data)
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in FIVE])
+@pytest.mark.parametrize("name", FORMATS)
 @SOME
 @given(st.data())
-def test_in_the_other_formats_too(name: str, data: st.DataObject) -> None:
+def test_in_each_format_by_hand_too(name: str, data: st.DataObject) -> None:
     check_message(FORMATS[name], data.draw(messages(FORMATS[name])), data)
+
+
+def between_tags(payload: Payload, before: str = "|", after: str = "|") -> TurnFormat:
+    pieces = (Literal("<call>"), Name(), Literal(before), Arguments(payload), Literal(f"{after}</call>"))
+    return TurnFormat("<bot>", "<bot>", ("<end>",), calls=Calls(Call(pieces)), next_turns=("<user>",))
+
+
+VARIANTS = {
+    "json, compact": between_tags(JsonArguments(",", ":")),
+    "json, ascii": between_tags(JsonArguments(ascii=True)),
+    "json, indented": between_tags(JsonArguments(indent=2)),
+    "json in a string": between_tags(JsonArguments(encoded=True)),
+    "tags with names in both": between_tags(TaggedArguments("<a ", ">", "</a ", "", named_close=">")),
+    "tags with quoted strings": between_tags(TaggedArguments("<a ", ">", "</a>", "\n", strings="json")),
+    "tags with ascii": between_tags(TaggedArguments("<a ", ">", "</a>", strings="ascii", others="ascii")),
+    "tags with strings in Python": between_tags(TaggedArguments("<a ", ">", "</a>", strings="python", others="python")),
+    "tags with escaped names": between_tags(TaggedArguments('<a name="', '">', "</a>", escaped_names=True)),
+    "keywords with strings in JSON": between_tags(KeywordArguments(strings="json", others="json"), "(", ")"),
+    "keywords with ascii": between_tags(KeywordArguments(strings="ascii", others="ascii"), "(", ")"),
+    "keywords in Python": between_tags(KeywordArguments(strings="python", others="python"), "(", ")"),
+    "keywords with bare strings": between_tags(KeywordArguments(strings="bare", others="python"), "(", ")"),
+    "bare keys": between_tags(BareArguments("<q>", ", ", ": "), "{", "}"),
+    "content between marks": replace(FORMATS["hermes"], content=Section("<answer>", "</answer>")),
+    "content with an end": replace(FORMATS["kimi"], content=Section("<|message|>", "<|end|>")),
+    "numbered calls": replace(
+        FORMATS["mistral-args"],
+        calls=Calls(Call((Literal("<call "), Index(1), Literal(" "), Name(), Literal(">"), JSON, Literal("</call>")))),
+    ),
+    "calls with ids": replace(
+        FORMATS["mistral-args"],
+        calls=Calls(Call((Literal("[TOOL_CALLS]"), Name(), Literal("[CALL_ID]"), CallId(), Literal("[ARGS]"), JSON))),
+    ),
+    "no end at all": replace(FORMATS["telechat3"], ends=(), next_turns=()),
+    "calls before content": replace(FORMATS["step-audio-r1"], order=("reasoning", "calls", "content")),
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@SOME
+@given(st.data())
+def test_in_other_ways_of_writing_too(name: str, data: st.DataObject) -> None:
+    form = VARIANTS[name]
+    check_message(form, data.draw(messages(form, benign=data.draw(st.booleans()))), data)
 
 
 @pytest.mark.parametrize("name", FORMATS)

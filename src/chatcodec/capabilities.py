@@ -192,20 +192,22 @@ class Probe:
 
     @cached_property
     def arguments(self) -> str:
-        as_object = self._reads_arguments({"zqkey1": "zqvalue1"}, "{'zqkey1':")
-        as_text = self._reads_arguments('{"zqkey1": "zqvalue1"}', '\\"zqkey1')
-        if as_text and not as_object:
-            return "string"
-        return "either" if as_text and as_object else "object"
+        as_object = self._written_arguments({"zqkey1": "zqvalue1"}, "{'zqkey1':")
+        as_text = self._written_arguments('{"zqkey1": "zqvalue1"}', '\\"zqkey1')
+        if as_text is None or as_object is None:
+            return "string" if as_object is None and as_text is not None else "object"
+        same = "".join(as_object.split()) == "".join(as_text.split())
+        return "either" if same else "object"
 
-    def _reads_arguments(self, arguments: Any, garbled: str) -> bool:
-        """Whether the arguments reach the prompt, and not as Python prints them or as JSON inside JSON."""
+    def _written_arguments(self, arguments: Any, garbled: str) -> str | None:
+        """The turn with the arguments; None where they do not reach the prompt, or as Python prints them, or as JSON
+        inside JSON."""
         for closing in ([], self.results()):
             text = self.render([user(), self.turn(call(arguments=arguments)), *closing], [definition()])
             written = (text or "").rpartition("zquser")[2]
             if "zqvalue1" in written:
-                return garbled not in written
-        return False
+                return None if garbled in written else written
+        return None
 
     @property
     def sample_arguments(self) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 from . import laws, sources
 from .adapting import adapt, is_plain
 from .capabilities import Capabilities, Probe
-from .errors import BudgetExceeded, TemplateError, TooDeep, UnsupportedInput
+from .errors import BudgetExceeded, FormatNotDerived, TemplateError, TooDeep, UnsupportedInput
 from .events import FinishReason
 from .messages import Message, Tool, plain, read_messages, read_tools
 from .prompt import Prompt, Trace
@@ -28,6 +28,8 @@ from .turn.decoder import Decoder, Vocabulary
 from .turn.derive import derive
 from .turn.format import TurnFormat
 
+MOST_FORMATS = 64
+"""Sets of template variables whose formats are remembered."""
 STANDARD_VARIABLES = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
 
 
@@ -77,7 +79,7 @@ class Codec:
         self.template = Template(template, name=name, constants=self.special_tokens, budget=budget)
         self.vocabulary = vocabulary
         self._given_format = format
-        self._formats: dict[str, TurnFormat] = {}
+        self._formats: dict[str, TurnFormat | FormatNotDerived] = {}
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -139,15 +141,23 @@ class Codec:
             return self._given_format
         self._check_variables(template_variables)
         key = repr(sorted(template_variables.items()))
-        if key not in self._formats:
-            self._formats[key] = self._derive(template_variables)
-        return self._formats[key]
+        found = self._formats.get(key)
+        if found is None:
+            try:
+                found = self._derive(template_variables)
+            except FormatNotDerived as error:
+                found = error
+            if len(self._formats) >= MOST_FORMATS:
+                self._formats.clear()
+            self._formats[key] = found
+        if isinstance(found, FormatNotDerived):
+            raise found
+        return found
 
     def _derive(self, variables: Mapping[str, Any]) -> TurnFormat:
         def trace(messages: Any, tools: Any = None, add_generation_prompt: bool = False, **more: Any) -> TracedText:
             given = {name: value for name, value in {**more, **variables}.items() if name in self.template.variables}
-            prompt = self.encode(messages, tools, add_generation_prompt, **given)
-            return prompt.trace.text
+            return self.encode(messages, tools, add_generation_prompt, **given).trace.text
 
         turn = derive(trace, template=self.template.name)
         laws.prove(turn, trace, template=self.template.name)
@@ -159,16 +169,17 @@ class Codec:
         tools: Any = None,
         *,
         limits: Limits | None = None,
+        **template_variables: Any,
     ) -> Decoder:
         """A decoder of one turn, to be fed as the model writes.
 
         `prompt` is what the model was given (a `Prompt`, its text, or its ids): its end tells whether reasoning is
         open already. Without one, the template's own generation prompt counts. `tools` give the arguments their
-        types. Raises `FormatNotDerived`.
+        types. `template_variables` are those that the prompt was made with; a `Prompt` knows them. Raises
+        `FormatNotDerived`.
         """
-        turn = self.format_with(**(prompt.variables if isinstance(prompt, Prompt) else {}))
         return Decoder(
-            turn,
+            self._format_after(prompt, template_variables),
             prompt=prompt.text if isinstance(prompt, Prompt) else prompt,
             tools=read_tools(tools),
             vocabulary=self.vocabulary,
@@ -182,32 +193,49 @@ class Codec:
         tools: Any = None,
         *,
         finish_reason: FinishReason | None = None,
+        **template_variables: Any,
     ) -> Message:
         """The message that a model's whole output says; see `decoder`, and `Decoder.message` for its shape.
 
         `finish_reason` is the engine's, "length" where the output was cut. Calls that are broken, cut, or of no
         declared tool are no part of the message; a `decoder` has them all in `calls`.
         """
-        decoder = self.decoder(prompt, tools)
+        decoder = self.decoder(prompt, tools, **template_variables)
         decoder.feed(output)
         decoder.close(finish_reason)
         return decoder.message
 
-    def compose(self, message: Mapping[str, Any], prompt: Prompt | str | None = None) -> str:
+    def compose(
+        self,
+        message: Mapping[str, Any],
+        prompt: Prompt | str | None = None,
+        tools: Any = None,
+        **template_variables: Any,
+    ) -> str:
         """The completion that decodes to `message`, as the model would have written it after `prompt`.
 
-        Raises `UnsupportedInput` where the format cannot carry the message, `FormatNotDerived` where there is none.
+        Raises `UnsupportedInput` where the format cannot carry the message (with `tools`, the arguments' types are
+        known, and more can be carried), `FormatNotDerived` where there is no format.
         """
-        turn = self.format_with(**(prompt.variables if isinstance(prompt, Prompt) else {}))
         given = plain(message, "message")
         if not isinstance(given, dict):
             raise UnsupportedInput("message", "a message is an object")
-        return laws.compose_faithfully(turn, given, prompt=prompt.text if isinstance(prompt, Prompt) else prompt)
+        return laws.compose_faithfully(
+            self._format_after(prompt, template_variables),
+            given,
+            prompt=prompt.text if isinstance(prompt, Prompt) else prompt,
+            tools=read_tools(tools),
+        )
+
+    def _format_after(self, prompt: Any, variables: Mapping[str, Any]) -> TurnFormat:
+        return self.format_with(**{**(prompt.variables if isinstance(prompt, Prompt) else {}), **variables})
 
     # -- rendering
 
     def _check_variables(self, given: Mapping[str, Any]) -> None:
         for name in given:
+            if name in STANDARD_VARIABLES and name != "documents":
+                raise UnsupportedInput(name, "it is given on its own, not as a template variable")
             if name not in self.template.variables and name not in self.special_tokens:
                 known = ", ".join(self.variables) or "none"
                 raise UnsupportedInput(name, f"the template never reads this variable; those it reads: {known}")

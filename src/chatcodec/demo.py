@@ -150,7 +150,7 @@ def _show_way_back(screen: view.Screen, codec: Codec) -> None:
     if written.refused:
         _list(screen, "What a model cannot write in it", iter(written.refused))
     if written.message:
-        _heading(screen, f"The first turn as a model writes it, {PIECE} characters at a time, and what is said of it")
+        _heading(screen, f"The first turn as it streams in, {PIECE} characters at a time")
         decoder = codec.decoder(prompt, TOOLS)
         _show_stream(screen, decoder, written.completion)
         _heading(screen, "That message, encoded again", compared(codec, written.message, decoder.message))

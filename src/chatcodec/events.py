@@ -13,8 +13,8 @@ FinishReason: TypeAlias = Literal["stop", "tool_calls", "length"]
 class ToolCall:
     """One attempt at a tool call.
 
-    `arguments` are JSON, valid where `status` is "ok" or "unknown_tool"; of an "incomplete" or "malformed" call they
-    are what could be read. `raw` is the text that the model wrote for it, `span` where that stands in the output, in
+    `arguments` are JSON, valid where `status` is "ok" or "unknown_tool" (a function that is not declared); of an
+    "incomplete" or "malformed" call they are what could be read. `raw` is the text that the model wrote for it, `span` where that stands in the output, in
     characters. `notes` tell where it departs from the template's writing, and what is wrong with it.
     """
 
@@ -65,7 +65,7 @@ class ArgumentsDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallEnd:
-    """A call is over. One that is neither "ok" nor "unknown_tool" is no part of the message."""
+    """A call is over. Only an "ok" one is part of the message; one of an unknown tool never had a `ToolCallStart`."""
 
     index: int
     call: ToolCall

@@ -73,9 +73,11 @@ def _carries_ids(turn: TurnFormat, message: Mapping[str, Any]) -> bool:
     return not written.names or all(_NAMING_ID.fullmatch(call.id or "") for call in calls)
 
 
-def compose_faithfully(turn: TurnFormat, message: Mapping[str, Any], *, prompt: str | None = None) -> str:
+def compose_faithfully(
+    turn: TurnFormat, message: Mapping[str, Any], *, prompt: str | None = None, tools: list[Tool] | None = None
+) -> str:
     """The completion of a message, known to decode to that message. Raises `UnsupportedInput` where it would not."""
-    broken = decoding_undoes_composing(turn, message, prompt=prompt)
+    broken = decoding_undoes_composing(turn, message, prompt=prompt, tools=tools)
     if broken is None:
         return compose(message, turn, prompt=prompt)
     expected, found = broken.expected, broken.found

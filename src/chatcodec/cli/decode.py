@@ -73,7 +73,7 @@ class Turns:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.codec = load_codec(arguments, with_format=True)
         variables = turn_variables(self.codec, arguments.set)
-        tools = None if arguments.tools is None else tools_in(arguments.tools)
+        tools = None if arguments.tools is None else _checked_tools(arguments.tools)
         talk, where = NO_CONVERSATION, ""
         if arguments.messages is not None:
             talk, where = _only_conversation(arguments.messages)
@@ -128,6 +128,13 @@ class Turns:
 
     def finish_reason(self, given: Completion) -> FinishReason | None:
         return self._finish_reason or given.finish_reason
+
+
+def _checked_tools(path: str) -> Any:
+    try:
+        return read_tools(tools_in(path))
+    except UnsupportedInput as error:
+        raise InputError(f"{name_of(path)}: {error}") from error
 
 
 def _only_conversation(path: str) -> tuple[Conversation, str]:

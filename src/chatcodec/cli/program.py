@@ -22,8 +22,8 @@ def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     top = argparse.ArgumentParser(
         PROGRAM,
-        description="A model's chat template at work: messages become the prompt, and every piece tells who wrote it; "
-        "what the model writes becomes a message again.",
+        description="A model's chat template, read in both directions: messages become the prompt, and every piece\n"
+        "tells who wrote it; what the model writes becomes a message.",
         epilog="examples:\n"
         + "\n".join(command.examples.splitlines()[0] for command in COMMANDS)
         + f"\n\n{PROGRAM} COMMAND --help tells more about a command.",

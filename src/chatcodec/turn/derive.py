@@ -107,9 +107,14 @@ class _Reader:
         return next((turn for turn in self.probes.turns(message, **variables) if turn.has(*kinds)), None)
 
     @cached_property
+    def tools(self) -> Any:
+        """Definitions of tools, where nothing is written without them."""
+        return None if self.probes.render([user(), assistant()]) is not None else definitions()
+
+    @cached_property
     def past(self) -> Turn | None:
         """A turn of content alone that the user has answered."""
-        return self.probes.turn(assistant(), [user(NEXT)])
+        return self.probes.turn(assistant(), [user(NEXT)], self.tools)
 
     @cached_property
     def thoughtful(self) -> tuple[Turn, dict[str, Any]] | None:
@@ -190,8 +195,8 @@ class _Reader:
         """The generation prompt, the template's own choice first, then what other settings make of it."""
         found = []
         for variables in (*SETTINGS, *OTHER_SETTINGS):
-            without, after = (self.probes.after_user(asked, **variables) for asked in (False, True))
-            tail = self.probes.user_tail(**variables)
+            without, after = (self.probes.after_user(asked, self.tools, **variables) for asked in (False, True))
+            tail = self.probes.user_tail(self.tools, **variables)
             if after and not (tail and after == without):
                 found.append(after[len(common_start(tail, after)) :])
         return [prompt for prompt in found if prompt]
@@ -433,10 +438,15 @@ class _Reader:
     @cached_property
     def calls(self) -> Calls | None:
         if self._tailed is None:
+            if turn := self._turn(assistant(calls=[call()]), "name", "argument"):
+                raise self._fail("how it writes a call could not be told", turn.text)
             return None
         written, end = self._tailed
+        made = complete(self.probes, written, end)
+        if made is None:
+            raise self._fail("how it writes a call's arguments could not be told", written.turn.text)
         if self._channels:
-            return Calls(complete(self.probes, written, end), several=written.several)
+            return Calls(made, several=written.several)
         alone = self._alone_before()
         before = written.before
         content = written.turn.of("content")
@@ -448,7 +458,7 @@ class _Reader:
         if alone.removesuffix(opening).strip():
             opening = before = alone = alone.lstrip()
         return Calls(
-            call=complete(self.probes, written, end),
+            call=made,
             open=opening,
             separator=written.separator,
             close=written.after,
@@ -514,7 +524,7 @@ class _Reader:
 
     @cached_property
     def _user_opening(self) -> str:
-        render = self.probes.render([user()])
+        render = self.probes.render([user()], self.tools)
         start = next((stretch.start for stretch in render.of_message(0)), 0) if render else 0
         return render.text[:start] if render else ""
 
@@ -528,9 +538,9 @@ class _Reader:
         """What opens the turns of the user, of tools and of the system, and the assistant's own."""
         made = [call()]
         texts = [
-            self._following([user(), assistant(), user(NEXT)], 1),
+            self._following([user(), assistant(), user(NEXT)], 1, self.tools),
             self._following([user(), assistant(calls=made), *results(made)], 1, definitions()),
-            self._following([user(), assistant(), {"role": "system", "content": SYSTEM}], 1),
+            self._following([user(), assistant(), {"role": "system", "content": SYSTEM}], 1, self.tools),
             self.header,
         ]
         return unique(_opening_marker(text) for text in texts if text)

@@ -6,8 +6,9 @@ type then shows how values are written (`refine`).
 
 from __future__ import annotations
 
+import html
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -27,8 +28,9 @@ ALL_KINDS: dict[str, Any] = {
     "zqe": None,
     "zqf": ["zqü", 3, True, None],
     "zqg": {"zqh": "zqü", "zqi": None},
-    "zqj": "zqz",
+    "zqj&<": "zqz",
 }
+"""Arguments that show how values are written, and the last one's name how names are."""
 KINDS = {
     "zqa": "string",
     "zqb": "integer",
@@ -37,7 +39,6 @@ KINDS = {
     "zqe": "null",
     "zqf": "array",
     "zqg": "object",
-    "zqj": "string",
 }
 SPELLINGS: dict[str, Callable[[Any], str]] = {
     "json": lambda value: json.dumps(value, ensure_ascii=False),
@@ -51,6 +52,8 @@ QUOTINGS: dict[str, Callable[[str], str]] = {
     "bare": lambda text: f'"{text}"',
 }
 """How a string may be quoted, by its name in a payload."""
+UNQUOTED: dict[str, Callable[[str], str]] = {"raw": str, "cdata": lambda text: f"<![CDATA[{text}]]>"}
+STRING, NUMBER, LAST = "zqa", "zqb", "zqj&<"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +73,17 @@ def read_arguments(turn: Turn, call: int) -> Region | None:
     return _as_json(turn, fields[0]) or _as_items(turn, call)
 
 
-def refine(payload: Payload, turn: Turn | None) -> Payload:
-    """`payload` with what a call with `ALL_KINDS` for arguments shows of its values."""
-    fields = turn.of("argument", 0) if turn is not None else []
-    if turn is None or not fields:
+def refine(payload: Payload, turn: Turn) -> Payload | None:
+    """`payload` with what a call with `ALL_KINDS` for arguments shows of its values; None where it is no payload."""
+    fields = turn.of("argument", 0)
+    if isinstance(payload, JsonArguments):
+        return _json_payload(turn, fields[0], ALL_KINDS) or payload
+    if not isinstance(payload, TaggedArguments):
         return payload
-    match payload:
-        case JsonArguments():
-            return _json_payload(turn, fields[0], ALL_KINDS) or payload
-        case TaggedArguments():
-            return _tagged(payload, turn, dict(_segments(turn, fields)))
-        case KeywordArguments():
-            return payload
-        case BareArguments():
-            return payload
+    keys = _keys(fields)
+    written = _written_name(turn, keys)
+    escaped = written is not None and written == html.escape(LAST)
+    return _tagged(replace(payload, escaped_names=escaped), _segments(turn, keys))
 
 
 # -- one JSON object
@@ -163,68 +163,90 @@ def _as_items(turn: Turn, call: int) -> Region | None:
     return Region(firsts[0].start - len(start), lasts[-1].end + len(close), payload)
 
 
-def _segments(turn: Turn, fields: list[Field]) -> Iterator[tuple[str, str]]:
-    """Each argument's name and what stands from its key to the next argument's."""
+def _keys(fields: list[Field]) -> dict[str, Field]:
+    """Where each argument's name stands first."""
+    places = {place: name for name in ALL_KINDS for place in (f".{name}", f"[{name!r}]")}
     keys: dict[str, Field] = {}
     for field in fields:
-        if field.key and field.place.removeprefix(".") in ALL_KINDS:
-            keys.setdefault(field.place.removeprefix("."), field)
-    ordered = list(keys.items())
-    for (name, key), (_, following) in zip(ordered, ordered[1:], strict=False):
-        yield name, turn.text[key.end : following.start]
+        if field.key and field.place in places:
+            keys.setdefault(places[field.place], field)
+    return keys
 
 
-def _tagged(payload: TaggedArguments, turn: Turn, segments: dict[str, str]) -> Payload:
-    """What `payload` really is, and how its values are written: what the number has less than a string are quotes."""
-    ending = payload.close + ("" if payload.named_close is None else "zqb" + payload.named_close)
+def _written_name(turn: Turn, keys: dict[str, Field]) -> str | None:
+    """How the last argument's name is written."""
+    return turn.text[keys[LAST].start : keys[LAST].end] if LAST in keys else None
+
+
+def _segments(turn: Turn, keys: dict[str, Field]) -> dict[str, str]:
+    """What stands from each argument's name to that of the next."""
+    following = list(keys.values())[1:]
+    return {
+        name: turn.text[key.end : after.start] for (name, key), after in zip(keys.items(), following, strict=False)
+    }
+
+
+def _tagged(payload: TaggedArguments, segments: dict[str, str]) -> Payload | None:
+    """What `payload` really is, and how its values are written: what a number has less than a string are quotes."""
     joint = payload.separator + payload.open
-    plain, _, rest = segments.get("zqb", "").removesuffix(joint).rpartition(str(ALL_KINDS["zqb"]))
-    if "zqb" not in segments or not ending.endswith(rest):
+    ending = _ending(payload, NUMBER)
+    plain, _, rest = segments.get(NUMBER, "").removesuffix(joint).rpartition(str(ALL_KINDS[NUMBER]))
+    if NUMBER not in segments or not ending.endswith(rest):
         return payload
     quote = ending[: len(ending) - len(rest)]
-    bare = replace(payload, close=payload.close.removeprefix(quote))
-    written = {}
+    payload = replace(payload, close=payload.close.removeprefix(quote), middle=payload.middle.removesuffix(quote))
+    values = {}
     for name, segment in segments.items():
-        ending = bare.close + ("" if bare.named_close is None else name + bare.named_close) + joint
-        if segment.endswith(ending):
-            written[name] = segment.removesuffix(ending)
-    middles, ways = {}, {}
-    for name, text in written.items():
-        found = _spelled(ALL_KINDS[name], text, bool(quote))
-        if found:
-            middles[name], ways[name] = found
-    return _settled(bare, quote, plain, middles, ways)
+        text = segment.removesuffix(_ending(payload, name) + joint)
+        if text != segment or not joint + _ending(payload, name):
+            values[name] = _spelled(ALL_KINDS[name], text, bool(quote))
+    return _settled(payload, quote, plain, {name: value for name, value in values.items() if value is not None})
 
 
-def _spelled(value: Any, text: str, quoted: bool) -> tuple[str, set[str]] | None:
-    """What stands before the value in `text`, which ends with it, and the ways in which it may be written so."""
-    spellings = QUOTINGS if isinstance(value, str) and quoted else SPELLINGS
-    if isinstance(value, str) and not quoted:
-        return (text.removesuffix(value), {"raw"}) if text.endswith(value) else None
-    fitting = {way: spelled for way, spell in spellings.items() if text.endswith(spelled := spell(value))}
+def _ending(payload: TaggedArguments, name: str) -> str:
+    """What closes an argument."""
+    return payload.close if payload.named_close is None else payload.close + name + payload.named_close
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """How a value is written: what stands before it, and the ways in which it may be written so."""
+
+    middle: str
+    ways: frozenset[str]
+
+
+def _spelled(value: Any, text: str, quoted: bool) -> _Value | None:
+    """How `value` is written at the end of `text`."""
+    if isinstance(value, str):
+        ways = QUOTINGS if quoted else UNQUOTED
+    else:
+        ways = SPELLINGS
+    fitting = {way: spelled for way, spell in ways.items() if text.endswith(spelled := spell(value))}
     longest = max(fitting.values(), key=len, default="")
-    ways = {way for way, spelled in fitting.items() if spelled == longest}
-    return (text.removesuffix(longest), ways) if ways else None
+    same = frozenset(way for way, spelled in fitting.items() if spelled == longest)
+    return _Value(text.removesuffix(longest), same) if same else None
 
 
-def _settled(
-    payload: TaggedArguments, quote: str, plain: str, middles: dict[str, str], ways: dict[str, set[str]]
-) -> Payload:
-    others = _others({KINDS[name]: found for name, found in ways.items() if KINDS[name] != "string"})
+def _settled(payload: TaggedArguments, quote: str, plain: str, values: dict[str, _Value]) -> Payload | None:
     if quote and quote not in QUOTES:
         return BareArguments(quote, payload.separator, plain)
+    others = _others({kind: values[name].ways for name, kind in KINDS.items() if kind != "string" and name in values})
+    string = values.get(STRING) or _Value(payload.middle, frozenset())
     unescaped = {"": "raw", '"': "bare"}.get(quote, "python")
-    strings = next((way for way in ("raw", *QUOTINGS) if way in ways.get("zqa", ())), unescaped)
+    strings = next((way for way in QUOTINGS if way in string.ways), unescaped)
     if not payload.open and not payload.close and plain.strip() == "=":
         return KeywordArguments(payload.separator, plain, strings, others)
-    middle = middles.get("zqa", payload.middle.removesuffix(quote))
-    kinds: tuple[tuple[str, str], ...] = ()
-    if len(set(middles.values())) > 1:
-        kinds = tuple(dict.fromkeys((KINDS[name], written) for name, written in middles.items()))
-    return replace(payload, middle=middle, strings=strings, others=others, kinds=kinds)
+    if not _ending(payload, ""):
+        return None
+    middles = {KINDS[name]: value.middle for name, value in values.items() if name in KINDS}
+    kinds = tuple(middles.items()) if len(set(middles.values())) > 1 else ()
+    return replace(
+        payload, middle=string.middle, strings=strings, others=others, kinds=kinds, cdata="cdata" in string.ways
+    )
 
 
-def _others(ways: dict[str, set[str]]) -> str:
+def _others(ways: dict[str, frozenset[str]]) -> str:
     """The one way in which all values but strings are written."""
     for way in ("json", "ascii", "python"):
         if all(way in found for found in ways.values()):

@@ -229,19 +229,31 @@ def _is_words(value: Any) -> bool:
 # -- values, and a call without arguments
 
 
-def complete(probes: Probes, written: Written, end: str, **variables: Any) -> Call:
-    """The call with all that calls with other arguments show of it; `end` is what ends its turn."""
+def complete(probes: Probes, written: Written, end: str, **variables: Any) -> Call | None:
+    """The call with all that calls with other arguments show of it; `end` is what ends its turn.
+
+    None where its arguments are written in a way that no payload is.
+    """
     content = CONTENT if written.turn.has("content") else ""
     turns = probes.turns(assistant(content, calls=[call(0, ALL_KINDS)]), **variables)
-    shown = next((turn for turn in turns if turn.of("argument")), None)
-    pieces = tuple(
-        Arguments(refine(piece.payload, shown)) if isinstance(piece, Arguments) else piece
-        for piece in written.call.pieces
-    )
-    full = replace(written.call, pieces=pieces)
+    full = _refined(written.call, next((turn for turn in turns if turn.of("argument")), None))
     turns = probes.turns(assistant(content, calls=[call(0, {})]), **variables)
     empty = next((found for turn in turns if (found := _empty(written, turn, end)) is not None), None)
-    return full if empty is None or empty == _emptied(full.pieces) else replace(full, no_arguments=empty)
+    if full is None or empty is None or empty == _emptied(full.pieces):
+        return full
+    return replace(full, no_arguments=empty)
+
+
+def _refined(call: Call, turn: Turn | None) -> Call | None:
+    pieces: list[Piece] = []
+    for piece in call.pieces:
+        if isinstance(piece, Arguments) and turn is not None:
+            payload = refine(piece.payload, turn)
+            if payload is None:
+                return None
+            piece = Arguments(payload)
+        pieces.append(piece)
+    return replace(call, pieces=tuple(pieces))
 
 
 def _empty(written: Written, turn: Turn, end: str) -> tuple[Piece, ...] | None:

@@ -225,7 +225,7 @@ class Probes:
         answers = results(calls)
         scenes: tuple[list[Message], ...] = ([], answers, [*answers, assistant("zqlater")], [*answers, user(NEXT)])
         for following in scenes if calls else (scenes[0], scenes[3]):
-            for tools in (definitions(), None) if calls else (None,):
+            for tools in (definitions(), None) if calls else (None, definitions()):
                 turn = self.turn(message, following, tools, **variables)
                 if turn is not None:
                     yield turn
