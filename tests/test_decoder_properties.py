@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
-from messages_strategy import Spoken, cuts, hostile_texts, literals, messages
+from messages_strategy import Spoken, benign_texts, cuts, hostile_texts, literals, messages
 from turn_formats import FIVE, FORMATS, JSON
 
 import chatcodec
@@ -221,6 +221,56 @@ def test_most_messages_with_markers_in_them_are_carried(name: str) -> None:
     assert carried >= 0.75 * MANY.max_examples
 
 
+@pytest.mark.parametrize("name", FORMATS)
+@SOME
+@given(st.data())
+def test_text_waits_no_longer_than_it_may_be_a_marker(name: str, data: st.DataObject) -> None:
+    """Of a text without markers, nothing is held back but white space and what may begin a marker."""
+    form = FORMATS[name]
+    text = data.draw(benign_texts())
+    output = compose({"role": "assistant", "content": text}, form)
+    start = output.rindex(text)
+    decoder = Decoder(form)
+    decoder.feed(output[:start])
+    said = ""
+    for fed, character in enumerate(text, 1):
+        said += "".join(texts(decoder.feed(character)))
+        assert text[len(said) : fed].strip() in beginnings(form)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "mistral-list"])
+@SOME
+@given(st.data())
+def test_a_string_argument_waits_no_longer_either(name: str, data: st.DataObject) -> None:
+    """Where its call is announced without the id that stands behind it, as that of mistral-list is not."""
+    form = FORMATS[name]
+    text = data.draw(benign_texts().map(plain).filter(bool))
+    call = {"id": "functions.get_weather:0", "function": {"name": "get_weather", "arguments": {"city": text}}}
+    output = compose({"role": "assistant", "content": None, "tool_calls": [call]}, form)
+    start = output.rindex(text)
+    decoder = Decoder(form, tools=TOOLS)
+    said = pieces_of(decoder.feed(output[:start]))
+    for fed, character in enumerate(text, 1):
+        said += pieces_of(decoder.feed(character))
+        assert text[len(said.partition('"city": "')[2]) : fed].strip() in beginnings(form)
+
+
+def plain(text: str) -> str:
+    """The text without what any format writes with an escape."""
+    return "".join(character for character in text if character.isprintable() and character not in "\"'\\").strip()
+
+
+def pieces_of(events: list[Event]) -> str:
+    return "".join(event.json for event in events if isinstance(event, ArgumentsDelta))
+
+
+@cache
+def beginnings(form: TurnFormat) -> frozenset[str]:
+    """What may begin one of the format's markers."""
+    words = [word for mark in literals(form) for word in mark.split()]
+    return frozenset(word[:size] for word in words for size in range(len(word)))
+
+
 # -- hostile output
 
 
@@ -286,7 +336,7 @@ def check_call(call: Any, events: list[Event]) -> None:
     assert kinds[:-1] == [ToolCallStart, *[ArgumentsDelta] * (len(kinds) - 2)][: len(kinds) - 1]
     if call.status == "ok" or kinds[0] is ToolCallStart:
         assert events[0] == ToolCallStart(call.index, call.id, call.name)
-        assert "".join(event.json for event in events if isinstance(event, ArgumentsDelta)) == call.arguments
+        assert pieces_of(events) == call.arguments
     if call.status in ("ok", "unknown_tool"):
         assert isinstance(json.loads(call.arguments), dict)
 
@@ -336,8 +386,8 @@ def markers(form: TurnFormat) -> list[re.Pattern[str]]:
         edges += [form.calls.open, form.calls.close, form.calls.separator, text]
     patterns = [re.escape(part) for edge in edges for part in re.split(r"\s+|(?<=[>\]])(?=[<\[])", edge) if part]
     if form.channels:
-        patterns.append(r"(<\|start\|>)?[^<]*(<\|channel\|>[^<]*)?(<\|constrain\|>[^<]*)?<\|message\|>")
-        patterns.append(r"(<\|(start|channel)\|>[^<]*)+$")
+        header = r"(?:[^<]|<(?!\|))*(<\|channel\|>(?:[^<]|<(?!\|))*)?(<\|constrain\|>[^<]*)?"
+        patterns += [rf"(<\|start\|>)?{header}<\|message\|>", r"(<\|(start|channel)\|>[^<]*)+$"]
         patterns += [re.escape(mark) for mark in (form.channels.start, form.channels.end, form.channels.role)]
     return [re.compile(pattern) for pattern in {*patterns, r"<\|\w+\|>"}]
 

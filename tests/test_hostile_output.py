@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -40,7 +40,7 @@ CPU_LIMIT = 20  # seconds of processor time until an output that hangs is killed
 ADDRESS_SPACE = 2 << 30
 UNREAD = 2_048
 """Characters that may be held unread while more come in: what is looked ahead for a marker, and no more."""
-MEGABYTES, BYTES_PER_CHARACTER = 24.0, 600
+MEGABYTES, BYTES_PER_CHARACTER = 24.0, 300
 
 NAME, TEXT, NUMBER, CONTENT, REASONING = "probe", "VALUE7", 7070707, "C0NTENT", "R3ASON"
 TOOLS = [
@@ -225,8 +225,8 @@ def patterns(form: TurnFormat) -> dict[str, Pattern]:
             f"{place} chained drafts": (before + w.head, "a" + w.between, "a" + w.tail + " perhaps"),
             f"{place} broken calls": (before, w.head.replace(":", ";") + w.tail, ""),
             f"{place} unknown tools": (before, w.call.replace(NAME, "nobody"), ""),
-            f"{place} soup": (before, soup(w, 3_000, 1), ""),
-            f"{place} thick soup": (before, soup(w, 700, 2), ""),
+            f"{place} soup": (before, soup(w, 1_000, 1), ""),
+            f"{place} thick soup": (before, soup(w, 300, 2), ""),
         }
     return found | {
         "think open": (start, w.think.strip() or "<think>", ""),
@@ -392,18 +392,17 @@ def difference(form: TurnFormat, pattern: Pattern, letters: Letters) -> str:
     return ""
 
 
-def compare(form: TurnFormat, pattern: Pattern, size: int) -> Report:
+def compare(form: TurnFormat, pattern: Pattern, size: int, feeds: Iterable[str]) -> Report:
     """How many times as long ten times the output takes, by feed."""
     letters = Letters(Writing(form).markers)
     ratios: dict[str, float] = {}
     seconds: dict[str, float] = {}
     gc.disable()  # a collection is linear too, but comes in steps
-    for name, feed in FEEDS.items():
-        rows = [feed(output(pattern, size * SHARES[name] * factor), letters) for factor in (1, 10)]
+    for name in feeds:
+        rows = [FEEDS[name](output(pattern, size * SHARES[name] * factor), letters) for factor in (1, 10)]
         best = [1e9, 1e9]
         for _ in range(6):
             for place, pieces in enumerate(rows):
-                gc.collect()
                 started = time.process_time()
                 decode(form, pieces, letters)
                 best[place] = min(best[place], time.process_time() - started)
@@ -414,7 +413,7 @@ def compare(form: TurnFormat, pattern: Pattern, size: int) -> Report:
     return {"fault": "", "seconds": seconds, "ratios": ratios}
 
 
-def serve(name: str, size: int, ratios: bool, kinds: list[str], cpu: int) -> None:
+def serve(name: str, size: int, kinds: list[str], cpu: int, ratios: Iterable[str]) -> None:
     """Decode all outputs in one format, and print a report a line; before it, what is decoded now."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
@@ -426,7 +425,7 @@ def serve(name: str, size: int, ratios: bool, kinds: list[str], cpu: int) -> Non
                 limit = int(used.ru_utime + used.ru_stime) + cpu
                 resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
             print(json.dumps({"format": name, "kind": kind}), flush=True)
-            report = compare(form, pattern, size) if ratios else examine(form, pattern, size)
+            report = compare(form, pattern, size, ratios) if ratios else examine(form, pattern, size)
             print(json.dumps({"format": name, "kind": kind, **report}), flush=True)
 
 
@@ -502,19 +501,20 @@ def main() -> None:
     parser.add_argument(
         "--size", type=int, default=5_000, help="characters fed one by one; in pieces thrice as many, …"
     )
+    parser.add_argument("--feeds", nargs="+", choices=FEEDS, default=list(FEEDS))
     parser.add_argument("--cpu", type=int, default=CPU_LIMIT, help="seconds of processor time for an output")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--faults", action="store_true", help="look for faults, as the tests do, in place of ratios")
     parser.add_argument("--worst", type=int, default=40, help="rows to print")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
-    parser.add_argument("--ratios", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--ratios", nargs="*", default=(), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve, options.size, options.ratios, options.kinds, options.cpu)
+        serve(options.serve, options.size, options.kinds, options.cpu, options.ratios)
         return
 
     def run(name: str) -> list[Report]:
-        more = [*options.kinds, "--cpu", str(options.cpu), *([] if options.faults else ["--ratios"])]
+        more = [*options.kinds, "--cpu", str(options.cpu), *([] if options.faults else ["--ratios", *options.feeds])]
         return reports_of(name, options.size, *more)
 
     with ThreadPoolExecutor(options.jobs) as pool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -178,8 +179,12 @@ class Codec:
         types. `template_variables` are those that the prompt was made with; a `Prompt` knows them. Raises
         `FormatNotDerived`.
         """
+        turn = self._format_after(prompt, template_variables)
+        stops = self.source.stops if self.source else ()
         return Decoder(
-            self._format_after(prompt, template_variables),
+            replace(
+                turn, ends=tuple(dict.fromkeys((*turn.ends, *(stop for stop in stops if stop not in turn.next_turns))))
+            ),
             prompt=prompt.text if isinstance(prompt, Prompt) else prompt,
             tools=read_tools(tools),
             vocabulary=self.vocabulary,

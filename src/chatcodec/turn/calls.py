@@ -72,6 +72,8 @@ class CallRecord:
         """The call is to no function at all."""
         self.whole = False
         """The arguments are complete beyond doubt, whatever of the call is missing."""
+        self.is_too_long = False
+        """Some of the arguments were not kept."""
         self.parts: list[str] = []
         self.notes: list[str] = []
 
@@ -102,7 +104,9 @@ class CallRecord:
             json = self._show(json)
         self._size += len(json)
         if self._size > self._limits.arguments:
-            raise Broken(f"the arguments are longer than {self._limits.arguments:,} characters")
+            self.note(f"the arguments are longer than {self._limits.arguments:,} characters")
+            self.is_too_long = True
+            return
         self.parts.append(json)
         if self.started:
             self._said += 1
@@ -127,6 +131,8 @@ class CallRecord:
         self._said = len(self.parts)
 
     def end(self, status: Status, raw: str, span: tuple[int, int]) -> ToolCall:
+        if status == "ok" and self.is_too_long:
+            status = "malformed"
         if status == "ok" and not self.declared:
             status = "unknown_tool"
         if status == "ok":

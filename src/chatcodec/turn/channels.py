@@ -18,7 +18,7 @@ from .stream import CUT, NO, Broken, Cut, Reading, Record
 
 LONGEST_HEADER = 1_000
 MOST_HEADER_WORDS = 4
-_HEADER_WORD = re.compile(r"\w+|to=\S*")
+_HEADER_WORD = re.compile(r"[\w.-]+|to=\S*")
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 
 
@@ -69,18 +69,16 @@ class _Reader:
             yield from self._call(recipient, record, foreign=True)
         else:
             stream.kept(record)
-            if not channel and header.strip():
+            fits = self._fits(header) and (channel or not header.strip())
+            if not fits:
                 turn.say_content(turn.shown(self.opening + header))
-            yield from self._text(channel)
+            yield from self._text(channel if fits else "")
         return (yield from self._end())
 
     def _is_cut_header(self, said: str, offset: int) -> bool:
         """Whether `said` is a header that the output ends in. One of a call is then a cut call."""
         recipient, channel = self._parse(said)
-        words = said.replace(self.channels.channel, " ").replace(self.channels.constrain, " ").split()
-        if len(words) > MOST_HEADER_WORDS or not (recipient or channel or self.opening):
-            return False
-        if not all(map(_HEADER_WORD.fullmatch, words)):
+        if not self._fits(said) or not (recipient or channel or self.opening):
             return False
         if not recipient:
             self.turn.rest.append(self.turn.shown(self.opening + said))
@@ -90,6 +88,11 @@ class _Reader:
             self.turn.cut_inside = True
             self.turn.finish(call, "incomplete", said, offset)
         return True
+
+    def _fits(self, header: str) -> bool:
+        """Whether a header is made of the words that headers are made of."""
+        words = header.replace(self.channels.channel, " ").replace(self.channels.constrain, " ").split()
+        return len(words) <= MOST_HEADER_WORDS and all(map(_HEADER_WORD.fullmatch, words))
 
     def _header(self) -> Reading[str | None]:
         """A message's header; None where what stands here is none, which is then read."""

@@ -181,9 +181,7 @@ def _written_name(turn: Turn, keys: dict[str, Field]) -> str | None:
 def _segments(turn: Turn, keys: dict[str, Field]) -> dict[str, str]:
     """What stands from each argument's name to that of the next."""
     following = list(keys.values())[1:]
-    return {
-        name: turn.text[key.end : after.start] for (name, key), after in zip(keys.items(), following, strict=False)
-    }
+    return {name: turn.text[key.end : after.start] for (name, key), after in zip(keys.items(), following, strict=False)}
 
 
 def _tagged(payload: TaggedArguments, segments: dict[str, str]) -> Payload | None:
@@ -218,10 +216,7 @@ class _Value:
 
 def _spelled(value: Any, text: str, quoted: bool) -> _Value | None:
     """How `value` is written at the end of `text`."""
-    if isinstance(value, str):
-        ways = QUOTINGS if quoted else UNQUOTED
-    else:
-        ways = SPELLINGS
+    ways = SPELLINGS if not isinstance(value, str) else QUOTINGS if quoted else UNQUOTED
     fitting = {way: spelled for way, spell in ways.items() if text.endswith(spelled := spell(value))}
     longest = max(fitting.values(), key=len, default="")
     same = frozenset(way for way, spelled in fitting.items() if spelled == longest)

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from .derive_arguments import ALL_KINDS, read_arguments, refine
@@ -46,6 +47,25 @@ class Written:
     start: int
     """Where the first call starts in the turn's text."""
 
+    @property
+    def head(self) -> str:
+        """What opens the turn, up to the first call."""
+        return self.turn.past_user(self.turn.text[: self.start])
+
+    @property
+    def preceded(self) -> bool:
+        """Whether reasoning or content stands before the calls."""
+        return self.turn.fields[0].start < self.start
+
+    @property
+    def followed(self) -> bool:
+        """Whether content stands behind them."""
+        return any(field.start > self.start for field in self.turn.of("content"))
+
+    def ending(self, after: str) -> Written:
+        """The same with only this of what stands behind the last call."""
+        return self if self.followed else replace(self, after=after)
+
 
 def read_calls(probes: Probes, content: str, reasoning: str | None = None, **variables: Any) -> Written | None:
     """The calls of a turn that says this: as two or more of them are written, or else one."""
@@ -60,7 +80,7 @@ def read_calls(probes: Probes, content: str, reasoning: str | None = None, **var
 
 def _read(turn: Turn, count: int) -> Written | None:
     items = [_items(turn, number) for number in range(count)]
-    if not all(items) or any(first[-1].end > then[0].start for first, then in zip(items, items[1:], strict=False)):
+    if not all(items) or any(first[-1].end > then[0].start for first, then in pairwise(items)):
         return None
     before = turn.text[_previous(turn, items[0][0].start) : items[0][0].start]
     after = turn.text[items[-1][-1].end : _following(turn, items[-1][-1].end)]
@@ -125,7 +145,7 @@ def _following(turn: Turn, end: int) -> int:
 
 
 def _between(turn: Turn, items: Sequence[Item]) -> list[str]:
-    return [turn.text[item.end : after.start] for item, after in zip(items, items[1:], strict=False)]
+    return [turn.text[item.end : after.start] for item, after in pairwise(items)]
 
 
 def _numbered(first: str, second: str) -> tuple[str, str]:
@@ -162,8 +182,10 @@ def _joined(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """`pieces` without empty literals, and without two in a row."""
     joined: list[Piece] = []
     for piece in pieces:
-        if isinstance(piece, Literal) and joined and isinstance(joined[-1], Literal):
-            piece = Literal(joined.pop().text + piece.text)  # type: ignore[union-attr]
+        last = joined[-1] if joined else None
+        if isinstance(piece, Literal) and isinstance(last, Literal):
+            piece = Literal(last.text + piece.text)
+            joined.pop()
         if piece != Literal(""):
             joined.append(piece)
     return tuple(joined)

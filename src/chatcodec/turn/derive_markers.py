@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from os.path import commonprefix
+from itertools import takewhile
 
 _TOKEN = re.compile(
     r"""
@@ -16,14 +16,12 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_MARKER = re.compile(
-    r"\]<\]\w+\[>\[|<[^<>\n]+>|\[/?[A-Z_]+\]|\[/?\|[^\]\n]+\|\]|[\[\]]\w*~!?\w*[\[\]]"
-)
+_MARKER = re.compile(r"\]<\]\w+\[>\[|<[^<>\n]+>|\[/?[A-Z_]+\]|\[/?\|[^\]\n]+\|\]|[\[\]]\w*~!?\w*[\[\]]")
 """What stands out as written for a tokenizer: `<think>`, `[INST]`, `[|user|]`, `]~b]`."""
 _OPPOSITES = (("start", "end"), ("begin", "end"), ("open", "close"), ("START", "END"), ("BEGIN", "END"))
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def borders(text: str) -> frozenset[int]:
     """The positions at which `text` may be cut."""
     return frozenset((0, len(text), *(match.start() for match in _TOKEN.finditer(text))))
@@ -31,17 +29,22 @@ def borders(text: str) -> frozenset[int]:
 
 def common_start(*texts: str) -> str:
     """What all texts begin with."""
-    shared = commonprefix(texts)
-    length = next(size for size in range(len(shared), -1, -1) if all(size in borders(text) for text in texts))
-    return shared[:length]
+    shared = _alike(texts)
+    return texts[0][: next(size for size in range(shared, -1, -1) if all(size in borders(text) for text in texts))]
 
 
 def common_end(*texts: str) -> str:
     """What all texts end with."""
-    shared = len(commonprefix([text[::-1] for text in texts]))
-    fits = (size for size in range(shared, -1, -1) if all(len(text) - size in borders(text) for text in texts))
-    length = next(fits)
+    shared = _alike([text[::-1] for text in texts])
+    sizes = range(shared, -1, -1)
+    length = next(size for size in sizes if all(len(text) - size in borders(text) for text in texts))
     return texts[0][len(texts[0]) - length :]
+
+
+def _alike(texts: Sequence[str]) -> int:
+    """The number of characters that all texts begin with."""
+    places = takewhile(lambda characters: len(set(characters)) == 1, zip(*texts, strict=False))
+    return sum(1 for _ in places)
 
 
 def markers(text: str) -> list[str]:

@@ -444,7 +444,8 @@ class _Reader:
                 continue
             character = stream.text[stream.position]
             if brackets is not None and character in BRACKETS:
-                stream.position += 2 if character == "\\" and (yield from stream.need(2)) else 1
+                escaped = character == "\\" and (yield from stream.need(2))
+                stream.position += 2 if escaped else 1
                 if brackets.closed_by(character):
                     return
                 continue

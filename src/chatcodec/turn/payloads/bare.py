@@ -14,7 +14,7 @@ from ...errors import UnsupportedInput
 from ..format import BareArguments
 from ..grammar import markers
 from ..stream import Broken, Cut, Reading, Stream
-from .reading import MAX_DEPTH, Caller, at_close, strict
+from .reading import MAX_DEPTH, Caller, at_close, name, scalar_end, strict
 from .values import Spelling
 
 UNFIT = re.compile(r"""[,:\[\]{}"]|^\s|\s$|^$""")
@@ -39,17 +39,13 @@ def _spelling(payload: BareArguments) -> Spelling:
     return Spelling(text, key, comma=payload.comma, colon=payload.colon)
 
 
-_SCALAR_END = re.compile(r"[,\]}\s]")
-_STRUCTURE = re.compile(r"[,{}\[\]]")
-
-
 def read(stream: Stream, payload: BareArguments, call: Caller) -> Reading[None]:
     """Read arguments up to where the call closes."""
-    reader = _Reader(stream, payload)
+    reader = _Reader(stream, payload, scalar_end(call))
     call.emit("{")
     empty = True
     while not (yield from at_close(call)):
-        if (yield from stream.skip_space()) == payload.comma and not empty:
+        if (yield from stream.skip_space()) == payload.comma.strip() and not empty:
             stream.position += 1
             continue
         key = yield from reader.key()
@@ -61,7 +57,8 @@ def read(stream: Stream, payload: BareArguments, call: Caller) -> Reading[None]:
 
 
 class _Reader:
-    def __init__(self, stream: Stream, payload: BareArguments) -> None:
+    def __init__(self, stream: Stream, payload: BareArguments, scalar_end: re.Pattern[str]) -> None:
+        self.scalar_end = scalar_end
         self.stream = stream
         self.payload = payload
         self.key_end = re.compile(f"[{re.escape(payload.colon[0])}{{}}\\[\\],]")
@@ -73,19 +70,9 @@ class _Reader:
         quoted: list[str] = []
         if (yield from stream.take((self.payload.quote,))):
             yield from self._string(quoted.append)
-        parts: list[str] = []
-        while True:
-            match = self.key_end.search(stream.text, stream.position)
-            end = match.start() if match else len(stream.text)
-            parts.append(stream.text[stream.position : end])
-            stream.position = end
-            if match:
-                break
-            if not (yield from stream.more()):
-                raise Cut
+        text = (yield from name(stream, self.key_end)).strip()
         if not (yield from stream.take((self.payload.colon.strip(),))):
             raise Broken("a key has no colon")
-        text = "".join(parts).strip()
         if len(text) > 1 and text[0] == text[-1] == '"':
             text = text[1:-1]
         return json.dumps("".join(map(_unescaped, quoted)) if quoted else text, ensure_ascii=False)
@@ -124,7 +111,7 @@ class _Reader:
         stream = self.stream
         parts: list[str] = []
         while True:
-            match = _SCALAR_END.search(stream.text, stream.position)
+            match = self.scalar_end.search(stream.text, stream.position)
             end = match.start() if match else len(stream.text)
             parts.append(stream.text[stream.position : end])
             stream.position = end
@@ -153,7 +140,7 @@ class _Reader:
                 if not open_:
                     return
                 continue
-            if character == self.payload.comma:
+            if character == self.payload.comma.strip():
                 stream.position += 1
                 continue
             if not first:

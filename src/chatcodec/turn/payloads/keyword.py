@@ -10,7 +10,7 @@ from ...errors import UnsupportedInput
 from ...messages import child_path
 from ..format import KeywordArguments
 from ..stream import NO, Broken, Cut, Reading, Stream
-from .reading import Caller, at_close, name, raw_value, string, value
+from .reading import Caller, at_close, name, raw_value, scalar_end, string, value
 from .values import spell
 
 UNFIT = re.compile(r"""[\s=,:()\[\]{}"']""")
@@ -63,7 +63,7 @@ def _read_value(stream: Stream, payload: KeywordArguments, call: Caller, key: st
         yield from string(stream, quote, call.emit, python=True)
         call.emit('"')
     else:
-        call.emit((yield from value(stream)))
+        call.emit((yield from value(stream, stops=scalar_end(call))))
 
 
 def _read_bare(stream: Stream, call: Caller, key: str, *, quoted: bool) -> Reading[None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Protocol
 
 from ..schemas import Reading as Type
@@ -51,15 +52,24 @@ _HEX = re.compile(r"[0-9a-fA-F]+")
 _PYTHON_ESCAPES = {"a": "\\u0007", "v": "\\u000b", "0": "\\u0000", "'": "'", "\n": ""}
 
 
-def string(stream: Stream, quote: str, deliver: Deliver, *, python: bool = False) -> Reading[None]:
-    """Read a string behind its opening quote, up to and with its closing one, and deliver the inside of its JSON."""
+def string(
+    stream: Stream, quote: str, deliver: Deliver, *, python: bool = False, limit: int | None = None
+) -> Reading[None]:
+    """Read a string behind its opening quote, up to and with its closing one, and deliver the inside of its JSON.
+
+    Raises `Broken` where it is longer than `limit`.
+    """
     plain = _PLAIN[quote]
+    last = None if limit is None else stream.offset + limit
     while True:
         text = stream.text
-        match = plain.match(text, stream.position)
+        end = len(text) if last is None else min(len(text), stream.position + last - stream.offset)
+        match = plain.match(text, stream.position, end)
         if match:
-            deliver(match.group())
             stream.position = match.end()
+            deliver(match.group())
+        if last is not None and stream.offset >= last:
+            raise Broken("a name is too long")
         if stream.position == len(text):
             if stream.ended:
                 raise Cut
@@ -123,16 +133,7 @@ def _pair_length(stream: Stream) -> Reading[int]:
 def whole_string(stream: Stream, quote: str, limit: int | None = None) -> Reading[str]:
     """Read a string behind its opening quote, as the text that it says."""
     parts: list[str] = []
-    size = 0
-
-    def deliver(piece: str) -> None:
-        nonlocal size
-        size += len(piece)
-        if limit is not None and size > limit:
-            raise Broken("a name is too long")
-        parts.append(piece)
-
-    yield from string(stream, quote, deliver)
+    yield from string(stream, quote, parts.append, limit=limit)
     return unescaped("".join(parts))
 
 
@@ -145,6 +146,16 @@ def unescaped(inside: str) -> str:
 _OUTSIDE = re.compile(r"""["'{}\[\]()]""")
 _INSIDE = {quote: re.compile(rf"[{quote}\\]") for quote in "\"'"}
 _SCALAR_END = re.compile(r"[,\]})\s]")
+
+
+@lru_cache(maxsize=64)
+def _scalar_end(closing: str) -> re.Pattern[str]:
+    return re.compile(r"[,\]})\s" + re.escape(closing) + "]")
+
+
+def scalar_end(call: Caller) -> re.Pattern[str]:
+    """What a number or a word ends before, in a call whose close has no bracket before it."""
+    return _scalar_end("".join(first[0] for first in call.closing_firsts()[:1] if not first[0].isalnum()))
 
 
 def value(stream: Stream, *, stops: re.Pattern[str] = _SCALAR_END) -> Reading[str]:
@@ -234,16 +245,21 @@ def _shortened(text: str) -> str:
 def name(stream: Stream, stop: re.Pattern[str]) -> Reading[str]:
     """Read up to where `stop` matches; "" where it does at once. Raises `Broken` where the name is too long."""
     parts: list[str] = []
-    size = 0
+    last = stream.offset + LONGEST_NAME
     while True:
         match = stop.search(stream.text, stream.position)
         end = match.start() if match else len(stream.text)
-        parts.append(stream.text[stream.position : end])
-        size += end - stream.position
-        stream.position = end
-        if size > LONGEST_NAME:
-            raise Broken("a name is too long")
+        take_name(stream, end, last, parts)
         if match:
             return "".join(parts)
         if not (yield from stream.more()):
             raise Cut
+
+
+def take_name(stream: Stream, end: int, last: int, parts: list[str]) -> None:
+    """Read up to `end`, but not beyond the offset `last`."""
+    over = stream.offset + end - stream.position - last
+    parts.append(stream.text[stream.position : end - max(0, over)])
+    stream.position = end - max(0, over)
+    if over > 0:
+        raise Broken("a name is too long")

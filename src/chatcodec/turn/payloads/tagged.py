@@ -14,9 +14,9 @@ from ..format import TaggedArguments
 from ..grammar import Edge, Markers, markers, tokens
 from ..passage import Passage
 from ..schemas import Reading as Type
-from ..schemas import Schemas
+from ..schemas import Schemas, relaxed_json
 from ..stream import CUT, NO, Broken, Cut, Reading, Stream
-from .reading import LONGEST_NAME, Caller, at_close, strict
+from .reading import LONGEST_NAME, Caller, at_close, strict, take_name
 from .values import json_type, spell
 
 CDATA = ("<![CDATA[", "]]>")
@@ -91,14 +91,10 @@ class _Reader:
     def _key(self) -> Reading[str]:
         stream = self.stream
         parts: list[str] = []
-        size = 0
+        last = stream.offset + LONGEST_NAME
         while True:
             until, found = self.key_end.find(stream.text, stream.position, stream.ended)
-            parts.append(stream.text[stream.position : until])
-            size += until - stream.position
-            stream.position = until
-            if size > LONGEST_NAME:
-                raise Broken("a name is too long")
+            take_name(stream, until, last, parts)
             if found:
                 return "".join(parts)
             if not (yield from stream.more()):
@@ -241,10 +237,8 @@ class _Value:
             return
         text = "".join(self._parts)
         assert self._type is not None
-        if self._quoted and strict(text.strip()):
-            self._call.emit(text.strip())
-        else:
-            self._call.emit(self._type.read(text))
+        quoted = (strict(text.strip()) or relaxed_json(text.strip())) if self._quoted else None
+        self._call.emit(quoted or self._type.read(text))
 
 
 DECIDED = 64
