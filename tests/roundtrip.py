@@ -510,7 +510,7 @@ class Subject:
             outcome.label = f"decode raised {type(error).__name__}"
             outcome.got = repr(error)
         try:
-            self.codec.compose(expected, prompt=cut.prompt)
+            self.codec.compose(expected, prompt=cut.prompt, tools=case.tools())
         except UnsupportedInput as error:
             outcome.refusal = str(error)
         except Exception as error:

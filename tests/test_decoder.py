@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from messages_strategy import literals, may_reason
-from turn_formats import FIVE, FORMATS
+from turn_formats import FIVE, FORMATS, JSON
 
 from chatcodec.errors import UnsupportedInput
 from chatcodec.events import (
@@ -30,7 +30,17 @@ from chatcodec.turn import payloads
 from chatcodec.turn.calls import Limits
 from chatcodec.turn.compose import compose
 from chatcodec.turn.decoder import Decoder
-from chatcodec.turn.format import CallId, JsonArguments, KeywordArguments, TaggedArguments, TurnFormat
+from chatcodec.turn.format import Call as CallFormat
+from chatcodec.turn.format import (
+    CallId,
+    Calls,
+    JsonArguments,
+    KeywordArguments,
+    Literal,
+    Name,
+    TaggedArguments,
+    TurnFormat,
+)
 from chatcodec.turn.grammar import tokens
 
 Message = dict[str, Any]
@@ -484,6 +494,11 @@ DEPARTURES = {
     "arguments encoded twice": Case(
         "hermes", json_call('{"name": "get_weather", "arguments": "{\\"city\\": \\"Paris\\"}"}'), calls=noted()
     ),
+    "arguments encoded twice, and cut": Case(
+        "hermes",
+        json_call('{"name": "now", "arguments": "x <tool_call> "}') + f"\n{JSON_NOW}",
+        calls=(Call(status="malformed"), Call()),
+    ),
     "arguments missing": Case("hermes", json_call('{"name": "now"}'), calls=(Call(noted=True),)),
     "arguments null": Case("hermes", json_call('{"name": "now", "arguments": null}'), calls=(Call(noted=True),)),
     "single quotes in raw JSON": Case(
@@ -929,6 +944,19 @@ def test_ids_are_the_same_in_each_reading() -> None:
     assert other.calls[0].id not in ids
 
 
+def test_a_call_is_announced_with_the_id_that_it_has() -> None:
+    writing = (Literal("[TOOL_CALLS]"), Name(), Literal("[CALL_ID]"), CallId(), Literal("[ARGS]"), JSON)
+    form = replace(FORMATS["mistral-args"], calls=Calls(CallFormat(writing)))
+    output = "[TOOL_CALLS]now[CALL_ID]abc[ARGS]{}"
+    for pieces in in_pieces(output):
+        decoder, events = decoded(form, *pieces)
+        assert [call.id for call in decoder.calls] == ["abc"]
+        check_events(decoder, events, output)
+    decoder, events = decoded(form, "[TOOL_CALLS]now[ARGS]{}")
+    assert [call.status for call in decoder.calls] == ["ok"]
+    check_events(decoder, events, "[TOOL_CALLS]now[ARGS]{}")
+
+
 @pytest.mark.parametrize("name", ["mistral-list", "kimi"])
 def test_ids_that_the_format_writes_are_kept(name: str) -> None:
     call = said("", Call())["tool_calls"][0]
@@ -1000,13 +1028,66 @@ def test_a_call_that_the_prompt_began() -> None:
 # -- limits
 
 
+def read_with(form: TurnFormat, pieces: list[str], limits: Limits) -> tuple[Decoder, str]:
+    """The decoder behind its output, and the pieces of arguments joined."""
+    decoder = Decoder(form, tools=TOOLS, limits=limits)
+    events = [event for piece in pieces for event in decoder.feed(piece)] + decoder.close("stop")
+    check_events(decoder, events, "".join(pieces))
+    return decoder, arguments_of(events)
+
+
+def in_pieces(output: str) -> list[list[str]]:
+    return [[output], list(output), [output[at : at + 7] for at in range(0, len(output), 7)]]
+
+
 @every_format
 def test_arguments_beyond_the_limit_break_their_call_alone(form: TurnFormat) -> None:
-    output = compose(said("", weather("x" * 100)), form)
-    decoder = Decoder(form, tools=TOOLS, limits=Limits(arguments=50))
-    events = decoder.feed(output) + decoder.close()
-    assert [call.status for call in decoder.calls] == ["malformed"]
-    check_events(decoder, events, output)
+    output = compose(said("", weather("x" * 60 + "</x>, y")), form)
+    whole, said_at_once = read_with(form, [output], Limits(arguments=50))
+    assert [call.status for call in whole.calls] == ["malformed"]
+    assert len(said_at_once) <= 50
+    for pieces in in_pieces(output):
+        decoder, said_in_pieces = read_with(form, pieces, Limits(arguments=50))
+        assert (decoder.calls, said_in_pieces) == (whole.calls, said_at_once)
+
+
+@pytest.mark.parametrize("form", SEVERAL)
+def test_a_call_behind_one_that_is_too_long_is_whole(form: TurnFormat) -> None:
+    output = compose(said("C", weather("x" * 60), weather("y"), Call()), form)
+    for pieces in in_pieces(output):
+        decoder, _ = read_with(form, pieces, Limits(arguments=50))
+        assert [call.status for call in decoder.calls] == ["malformed", "ok", "ok"]
+        assert decoder.message["content"] == "C"
+
+
+@every_format
+def test_names_and_keys_that_are_too_long_are_read_alike_in_any_split(form: TurnFormat) -> None:
+    for call in (
+        Call("f" * 600, {"a": 1}),
+        Call("now", {"k" * 600: "v", "b": "w"}),
+        Call("now", {"k" * 130: "v", "b": "w"}),
+    ):
+        output = compose(said("C", call), form)
+        whole, _ = read_with(form, [output], Limits())
+        for pieces in in_pieces(output):
+            decoder, _ = read_with(form, pieces, Limits())
+            assert (decoder.calls, decoder.message) == (whole.calls, whole.message)
+
+
+def test_a_header_that_is_too_long_is_content() -> None:
+    output = "<|channel|>final " + "x" * 1_200 + "<|message|>C"
+    messages = [read_with(FORMATS["harmony"], pieces, Limits())[0].message for pieces in in_pieces(output)]
+    assert messages[1:] == messages[:-1]
+    assert "x" * 1_200 in messages[0]["content"]
+
+
+@every_format
+def test_long_white_space_is_read_alike_in_any_split(form: TurnFormat) -> None:
+    output = compose(said("C", weather()), form)
+    for place in range(0, len(output), 5):
+        spaced = output[:place] + " " * 1_100 + output[place:]
+        messages = [read_with(form, pieces, Limits())[0].message for pieces in in_pieces(spaced)[::2]]
+        assert messages[0] == messages[1]
 
 
 def test_calls_beyond_the_limit_are_text() -> None:

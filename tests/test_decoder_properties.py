@@ -386,8 +386,9 @@ def markers(form: TurnFormat) -> list[re.Pattern[str]]:
         edges += [form.calls.open, form.calls.close, form.calls.separator, text]
     patterns = [re.escape(part) for edge in edges for part in re.split(r"\s+|(?<=[>\]])(?=[<\[])", edge) if part]
     if form.channels:
-        header = r"(?:[^<]|<(?!\|))*(<\|channel\|>(?:[^<]|<(?!\|))*)?(<\|constrain\|>[^<]*)?"
-        patterns += [rf"(<\|start\|>)?{header}<\|message\|>", r"(<\|(start|channel)\|>[^<]*)+$"]
+        inside = r"(?:(?!<\|(?:message|start|end|return|call)\|>).)*"
+        patterns.append(rf"(<\|start\|>)?{inside}(<\|channel\|>|to=){inside}<\|message\|>")
+        patterns += [r"<\|start\|>(assistant)?<\|message\|>", r"(<\|(start|channel)\|>[^<]*)+$"]
         patterns += [re.escape(mark) for mark in (form.channels.start, form.channels.end, form.channels.role)]
     return [re.compile(pattern) for pattern in {*patterns, r"<\|\w+\|>"}]
 

@@ -321,7 +321,7 @@ FEEDS: dict[str, Callable[[str, Letters], list[Any]]] = {
     "characters": by_character,
     "ids": in_ids,
 }
-SHARES = {"whole": 30, "pieces": 3, "characters": 1, "ids": 1}
+SHARES = {"whole": 20, "pieces": 3, "characters": 1, "ids": 1}
 """How much longer an output is taken that is cheaper to feed."""
 
 

@@ -52,6 +52,7 @@ class CallRecord:
         own_id: str,
         strict: bool,
         awaits_id: bool,
+        id_is_late: bool = False,
         show: Callable[[str], str] | None = None,
     ) -> None:
         self.say = say
@@ -59,6 +60,7 @@ class CallRecord:
         self._limits = limits
         self._strict = strict
         self._awaits_id = awaits_id
+        self._id_is_late = id_is_late
         self._show = show
         self._size = 0
         self._said = 0
@@ -90,7 +92,8 @@ class CallRecord:
         self._start()
 
     def plausible(self) -> None:
-        """The call's arguments have begun."""
+        """The call's arguments have begun. An id that should stand before them will not come any more."""
+        self._awaits_id = self._awaits_id and self._id_is_late
         if self.name or not self._strict:
             self.certain = True
         self._start()
@@ -102,11 +105,12 @@ class CallRecord:
     def emit(self, json: str) -> None:
         if self._show is not None:
             json = self._show(json)
+        room = self._limits.arguments - self._size
         self._size += len(json)
-        if self._size > self._limits.arguments:
+        if len(json) > room:
             self.note(f"the arguments are longer than {self._limits.arguments:,} characters")
             self.is_too_long = True
-            return
+            json = json[: max(0, room)]
         self.parts.append(json)
         if self.started:
             self._said += 1

@@ -83,7 +83,7 @@ class _Reader:
         if not recipient:
             self.turn.rest.append(self.turn.shown(self.opening + said))
         else:
-            call = self.turn.new_call(strict=False, awaits_id=False)
+            call = self.turn.new_call(strict=False)
             call.name = recipient.removeprefix(self.prefix)
             self.turn.cut_inside = True
             self.turn.finish(call, "incomplete", said, offset)
@@ -98,12 +98,14 @@ class _Reader:
         """A message's header; None where what stands here is none, which is then read."""
         stream = self.stream
         parts: list[str] = []
-        size = 0
+        last = stream.offset + LONGEST_HEADER
         while True:
             until, found = self.header_marks.find(stream.text, stream.position, stream.ended)
+            until, found = min((until, found), (stream.position + last - stream.offset, False))
             parts.append(stream.text[stream.position : until])
-            size += until - stream.position
             stream.position = until
+            if stream.offset >= last:
+                return None
             if found:
                 if (yield from stream.look(self.message_mark)) >= 0:
                     yield from stream.take(self.message_mark)
@@ -112,7 +114,7 @@ class _Reader:
                     return None
                 parts.append(stream.text[stream.position])
                 stream.position += 1
-            elif size > LONGEST_HEADER or not (yield from stream.more()):
+            elif not (yield from stream.more()):
                 return None
 
     def _parse(self, header: str) -> tuple[str, str]:
@@ -212,7 +214,7 @@ class _Reader:
     def _call(self, name: str, record: Record, *, foreign: bool = False) -> Reading[None]:
         """A message to a function, or to somebody else, which is a tool of the model's own."""
         stream = self.stream
-        call = self.turn.new_call(strict=False, awaits_id=False)
+        call = self.turn.new_call(strict=False)
         if foreign:
             call.name, call.foreign = name, True
             call.note(f"{name!r} is no function")

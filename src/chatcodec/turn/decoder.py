@@ -81,7 +81,8 @@ class Decoder:
         Raises `UnsupportedInput` where text follows ids or ids text, and where ids come without a vocabulary.
         """
         if isinstance(piece, str):
-            return self._begin(str).feed(piece)
+            turn = self._turn
+            return (turn if turn is not None and self._kind is str else self._begin(str)).feed(piece)
         ids = list(piece)
         return self._begin(list).feed("".join(map(self._decoded, ids)))
 

@@ -17,6 +17,8 @@ from .derive_markers import common_end, common_start
 from .format import BareArguments, JsonArguments, KeywordArguments, Payload, TaggedArguments
 from .probes import WORDS, Field, Turn
 
+MOST_OPENINGS = 8
+"""So many braces before an argument may be the one that opens the arguments."""
 QUOTES = ("'", '"')
 NASTY = "zq\"'\\/\n<ü&{{日"
 """A string that every way of quoting writes in its own way."""
@@ -97,13 +99,15 @@ def _as_json(turn: Turn, first: Field) -> Region | None:
 
 def _json_extent(text: str, inside: int, arguments: Any) -> tuple[int, int] | None:
     """Where a JSON object that begins before `inside`, or a JSON string that holds it, says `arguments`."""
-    start = text.rfind("{", 0, inside)
-    while start >= 0:
+    start = inside
+    for _ in range(MOST_OPENINGS):
+        start = text.rfind("{", 0, start)
         for begin in (start, start - 1):
             value, end = _decoded(text, begin)
             if value == arguments:
                 return begin, end
-        start = text.rfind("{", 0, start)
+        if start <= 0:
+            break
     return None
 
 
@@ -114,7 +118,7 @@ def _decoded(text: str, start: int) -> tuple[Any, int]:
     try:
         value, end = json.JSONDecoder().raw_decode(text, start)
         return (json.loads(value) if isinstance(value, str) else value), end
-    except ValueError:
+    except (ValueError, RecursionError):
         return None, start
 
 

@@ -20,7 +20,9 @@ from .probes import CONTENT, IDS, NAMES, WORDS, Probes, Turn, assistant, call
 
 _PLACE = "\0"
 """Stands in a literal where a call's number does."""
-_TOKENS = re.compile(r"\d+|\D")
+_TOKENS = re.compile(r"[0-9]{1,4}|.", re.DOTALL)
+DEEPEST = 4
+"""Levels of a call's object at which its fields are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ def read_calls(probes: Probes, content: str, reasoning: str | None = None, **var
 def _read(turn: Turn, count: int) -> Written | None:
     items = [_items(turn, number) for number in range(count)]
     if not all(items) or any(first[-1].end > then[0].start for first, then in pairwise(items)):
+        return None
+    if len({tuple(type(item.piece) for item in found) for found in items}) > 1 or _PLACE in turn.text:
         return None
     before = turn.text[_previous(turn, items[0][0].start) : items[0][0].start]
     after = turn.text[items[-1][-1].end : _following(turn, items[-1][-1].end)]
@@ -153,12 +157,16 @@ def _numbered(first: str, second: str) -> tuple[str, str]:
     ends = [_TOKENS.findall(text) for text in (first, second)]
     for back in range(1, min(map(len, ends)) + 1):
         one, two = ends[0][-back], ends[1][-back]
-        if one.isdecimal() and two.isdecimal() and int(two) == int(one) + 1:
+        if _is_number(one) and _is_number(two) and int(two) == int(one) + 1:
             ends[0][-back] = f"{_PLACE}{one}{_PLACE}"
             ends[1][-back] = f"{_PLACE}{one}{_PLACE}"
         elif one != two:
             break
     return "".join(ends[0]), "".join(ends[1])
+
+
+def _is_number(token: str) -> bool:
+    return token.isascii() and token.isdecimal()
 
 
 def _same_number(first: str, second: str) -> str:
@@ -204,7 +212,7 @@ def _with_paths(pieces: tuple[Piece, ...]) -> Call:
         return Call(pieces)
     try:
         value, _ = json.JSONDecoder().raw_decode(text, start)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Call(pieces)
     paths = {found: path for path, found in _leaves(value)}
     arguments = next((path for path, found in _objects(value) if _is_words(found)), ())
@@ -226,12 +234,12 @@ def _sample(piece: Piece) -> str:
             return json.dumps(json.dumps(WORDS) if getattr(payload, "encoded", False) else WORDS)
 
 
-def _objects(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
+def _objects(value: Any) -> list[tuple[tuple[str, ...], Any]]:
     """All values below `value` with the keys that lead there."""
-    found = [(path, value)]
-    if isinstance(value, dict):
-        for key, item in value.items():
-            found += _objects(item, (*path, key))
+    found: list[tuple[tuple[str, ...], Any]] = [((), value)]
+    for path, holder in found:
+        if isinstance(holder, dict) and len(path) < DEEPEST:
+            found += [((*path, key), item) for key, item in holder.items()]
     return found
 
 
@@ -243,7 +251,7 @@ def _is_words(value: Any) -> bool:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return False
     return bool(value == WORDS)
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from itertools import takewhile
 
 _TOKEN = re.compile(
     r"""
       \A[^<>\n]*>                # the rest of a marker that a field interrupted: `">`
     | <[^<>\n]*(?:>|\Z)          # `<think>`, `<parameter=` before a field
-    | \[/?[A-Z_]+\] | \[/?\|[^\]\n]*\|\]
+    | \[/?[A-Z_]+\] | \[/?\|[^\[\]\n]*\|\]
     | \w+ | \s | .
     """,
     re.VERBOSE | re.DOTALL,
 )
-_MARKER = re.compile(r"\]<\]\w+\[>\[|<[^<>\n]+>|\[/?[A-Z_]+\]|\[/?\|[^\]\n]+\|\]|[\[\]]\w*~!?\w*[\[\]]")
+_MARKER = re.compile(r"\]<\]\w+\[>\[|<[^<>\n]+>|\[/?[A-Z_]+\]|\[/?\|[^\[\]\n]+\|\]|[\[\]]\w*~!?\w*[\[\]]")
 """What stands out as written for a tokenizer: `<think>`, `[INST]`, `[|user|]`, `]~b]`."""
 _OPPOSITES = (("start", "end"), ("begin", "end"), ("open", "close"), ("START", "END"), ("BEGIN", "END"))
 
 
-@lru_cache(1024)
 def borders(text: str) -> frozenset[int]:
     """The positions at which `text` may be cut."""
     return frozenset((0, len(text), *(match.start() for match in _TOKEN.finditer(text))))
@@ -30,14 +28,15 @@ def borders(text: str) -> frozenset[int]:
 def common_start(*texts: str) -> str:
     """What all texts begin with."""
     shared = _alike(texts)
-    return texts[0][: next(size for size in range(shared, -1, -1) if all(size in borders(text) for text in texts))]
+    cuts = frozenset.intersection(*map(borders, texts))
+    return texts[0][: max(cut for cut in cuts if cut <= shared)]
 
 
 def common_end(*texts: str) -> str:
     """What all texts end with."""
     shared = _alike([text[::-1] for text in texts])
-    sizes = range(shared, -1, -1)
-    length = next(size for size in sizes if all(len(text) - size in borders(text) for text in texts))
+    cuts = frozenset.intersection(*(frozenset(len(text) - cut for cut in borders(text)) for text in texts))
+    length = max(cut for cut in cuts if cut <= shared)
     return texts[0][len(texts[0]) - length :]
 
 

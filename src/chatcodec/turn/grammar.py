@@ -84,7 +84,10 @@ class CallGrammar:
         self.steps = tuple(steps)
         self.payload = next(piece.payload for piece in pieces if isinstance(piece, Arguments))
         self.late_opening = self._late()
-        self.id_after_arguments = self._id_is_late(pieces)
+        kinds = [type(piece) for piece in pieces]
+        self.awaits_id = CallId in kinds and Name in kinds and kinds.index(CallId) > kinds.index(Name)
+        """The id stands behind the name, so that a call that is named is not yet known in full."""
+        self.id_is_late = self.awaits_id and kinds.index(CallId) > kinds.index(Arguments)
 
     @staticmethod
     def _inner(place: int, pieces: list[Piece]) -> bool:
@@ -97,11 +100,6 @@ class CallGrammar:
             if is_strong(last) and last[-1] not in ">])" and last[0] in "<[":
                 return (last,)
         return ()
-
-    @staticmethod
-    def _id_is_late(pieces: list[Piece]) -> bool:
-        kinds = [type(piece) for piece in pieces]
-        return CallId in kinds and kinds.index(CallId) > kinds.index(Arguments)
 
 
 class Grammar:

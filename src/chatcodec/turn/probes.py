@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, cast
 
-from ..errors import TemplateError, UnsupportedInput
+from ..errors import BudgetExceeded, TemplateError, UnsupportedInput
 from .derive_markers import closing_part, common_start
 
 Message: TypeAlias = dict[str, Any]
@@ -20,6 +20,9 @@ NAMES = ("zqalpha", "zqbeta", "zqgamma")
 IDS = ("zqcallid1", "zqcallid2", "zqcallid3")
 WORDS = {"zqkeya": "zqvaluea", "zqkeyb": "zqvalueb", "zqkeyc": "zqvaluec"}
 """Arguments that show how arguments are told apart."""
+LONGEST = 200_000
+"""Characters of a render."""
+MOST_EXHAUSTED = 3
 
 _MESSAGE_PATH = re.compile(r"messages\[(\d+)\]\.?(.*)", re.DOTALL)
 _REASONING_PATH = re.compile(r"(?:reasoning_content|thinking|reasoning)\b|content\[\d+\]\.thinking\b")
@@ -146,13 +149,9 @@ def user(content: str = USER) -> Message:
     return {"role": "user", "content": content}
 
 
-def call(number: int = 0, arguments: Message | None = None, name: str | None = None) -> Message:
+def call(number: int = 0, arguments: Message | None = None) -> Message:
     given = WORDS if arguments is None else arguments
-    return {
-        "id": IDS[number],
-        "type": "function",
-        "function": {"name": NAMES[number] if name is None else name, "arguments": given},
-    }
+    return {"id": IDS[number], "type": "function", "function": {"name": NAMES[number], "arguments": given}}
 
 
 def results(calls: Sequence[Message]) -> list[Message]:
@@ -169,11 +168,16 @@ def definitions() -> list[Message]:
 
 
 class Probes:
-    """Renders of one template."""
+    """Renders of one template.
+
+    A template that is out of its budget a few times is not asked again, and what is far too long for a turn of a few
+    words is as good as refused: a template is anybody's text.
+    """
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._rendered: dict[str, Render | None] = {}
+        self._exhausted = 0
         self.errors: list[str] = []
 
     def render(
@@ -182,12 +186,22 @@ class Probes:
         """The text of a conversation; None where the template, or what adapts messages to it, refuses."""
         key = repr((messages, bool(tools), prompt, variables))
         if key not in self._rendered:
-            try:
-                self._rendered[key] = Render.of(self._trace(messages, tools, prompt, **variables))
-            except (TemplateError, UnsupportedInput) as error:
-                self._rendered[key] = None
-                self.errors.append(str(error))
+            self._rendered[key] = self._render(messages, tools, prompt, variables)
         return self._rendered[key]
+
+    def _render(self, messages: list[Message], tools: Any, prompt: bool, variables: dict[str, Any]) -> Render | None:
+        if self._exhausted >= MOST_EXHAUSTED:
+            return None
+        try:
+            traced = self._trace(messages, tools, prompt, **variables)
+        except (TemplateError, UnsupportedInput) as error:
+            self._exhausted += isinstance(error, BudgetExceeded)
+            self.errors.append(str(error))
+            return None
+        if len(traced) > LONGEST:
+            self.errors.append(f"a conversation of a few words becomes {len(traced):,} characters")
+            return None
+        return Render.of(traced)
 
     def after_user(self, prompt: bool, tools: Any = None, **variables: Any) -> str | None:
         """What stands after the user's text in a conversation of that text alone."""

@@ -97,7 +97,7 @@ class _Reader:
     def _write(self, passage: Passage, until: int) -> None:
         """The text up to `until` is the passage's, but for what the prompt says of it."""
         stream = self.stream
-        start = stream.position + max(0, -stream.offset)
+        start = stream.position if stream.before >= 0 else stream.position + max(0, -stream.offset)
         if until > start:
             passage.write(stream.text[start:until])
         stream.position = until
@@ -307,7 +307,8 @@ class _Reader:
 
     def _new_call(self, start: Start, strong: bool, ahead: int = 0) -> CallRecord:
         assert self.grammar.call is not None
-        call = self.turn.new_call(strict=not strong, awaits_id=self.grammar.call.id_after_arguments, ahead=ahead)
+        form = self.grammar.call
+        call = self.turn.new_call(strict=not strong, awaits_id=form.awaits_id, id_is_late=form.id_is_late, ahead=ahead)
         call.certain = bool(start.tokens) and is_certain(start.tokens[0])
         call.note(start.note)
         return call

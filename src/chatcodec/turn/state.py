@@ -136,7 +136,9 @@ class Turn:
 
     # -- calls
 
-    def new_call(self, *, strict: bool, awaits_id: bool, ahead: int = 0) -> CallRecord:
+    def new_call(
+        self, *, strict: bool, awaits_id: bool = False, id_is_late: bool = False, ahead: int = 0
+    ) -> CallRecord:
         index = len(self.calls) + ahead
         return CallRecord(
             self.events.append,
@@ -146,6 +148,7 @@ class Turn:
             own_id=f"call_{self._salt}{index}",
             strict=strict,
             awaits_id=awaits_id,
+            id_is_late=id_is_late,
             show=self.control.shown_in_json if self.control else None,
         )
 

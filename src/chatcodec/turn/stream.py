@@ -50,13 +50,14 @@ class Stream:
         self.text = ""
         self.position = 0
         self.ended = False
-        self._before = 0
+        self.before = 0
+        """How much of the output stands before `text`; less than nothing where the prompt's own words are read."""
         self._records: list[Record] = []
 
     @property
     def offset(self) -> int:
         """How many characters of the output have been read."""
-        return self._before + self.position
+        return self.before + self.position
 
     @property
     def unread(self) -> int:
@@ -70,7 +71,7 @@ class Stream:
         for record in self._records:
             record.parts.append(text[record.start : position])
             record.start = 0
-        self._before += position
+        self.before += position
         self.position = 0
         self.text = piece if position == len(text) else text[position:] + piece
 
@@ -79,7 +80,7 @@ class Stream:
             for record in self._records:
                 record.parts.append(self.text[record.start : self.position])
                 record.start = 0
-            self._before += self.position
+            self.before += self.position
             self.text = self.text[self.position :]
             self.position = 0
 
@@ -112,15 +113,15 @@ class Stream:
             first = other.parts[-pieces]
             other.parts[-pieces:] = [first[: len(first) - len(record.parts[0])]]
             other.start = 0
-        self._before = self.offset - len(kept)
+        self.before = self.offset - len(kept)
         self.text = kept + self.text[self.position :]
         self.position = 0
 
     def restart(self) -> None:
         """What comes next is the output's start."""
         self._let_go()
-        end = self._before + len(self.text)
-        self._before -= end
+        end = self.before + len(self.text)
+        self.before -= end
         for record in self._records:
             record.offset -= end
 

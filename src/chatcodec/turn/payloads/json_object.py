@@ -100,23 +100,26 @@ def _read_encoded(stream: Stream, quote: str, call: Sink) -> Reading[None]:
     inner = Stream()
     reader = _read_object(inner, call.emit, call.note)
     over = False
+    broken: Broken | None = None
 
     def deliver(piece: str) -> None:
-        nonlocal over
-        text = unescaped(piece)
-        if over:
-            if text.strip(WHITESPACE):
-                raise Broken("text stands behind the object in the string")
-            return
-        inner.append(text)
+        nonlocal over, broken
+        inner.append(unescaped(piece))
         try:
-            next(reader)
+            if not over and broken is None:
+                next(reader)
         except StopIteration:
             over = True
-            if inner.text[inner.position :].strip(WHITESPACE):
-                raise Broken("text stands behind the object in the string") from None
+        except Broken as error:
+            broken = error
+        if over and broken is None and inner.text[inner.position :].strip(WHITESPACE):
+            broken = Broken("text stands behind the object in the string")
+        if over or broken:
+            inner.position = len(inner.text)
 
     yield from string(stream, quote, deliver)
+    if broken is not None:
+        raise broken
     if not over:
         raise Broken("the string's object does not end")
 

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from functools import lru_cache
+from json.encoder import encode_basestring
 from typing import Any, Protocol
 
 from ..schemas import Reading as Type
@@ -47,7 +48,13 @@ def at_close(call: Caller) -> Reading[bool]:
     return end != NO
 
 
-_PLAIN = {'"': re.compile(r'[^"\\\x00-\x1f]+'), "'": re.compile(r"[^'\"\\\x00-\x1f]+")}
+_ESCAPES = r"""\\["\\/bfnrt] | \\u(?![dD][89abAB])[0-9a-fA-F]{4}"""
+_PLAIN = {
+    quote: re.compile(rf"""(?: [^{quotes}\\\x00-\x1f]++ | {_ESCAPES} )++""", re.VERBOSE)
+    for quote, quotes in (('"', '"'), ("'", "'\""))
+}
+"""What stands in a string as it stands in JSON's. (A surrogate's escape waits for the other half's.)"""
+_CONTROLS = re.compile(r"[\x00-\x1f][\x00-\x20]*")
 _HEX = re.compile(r"[0-9a-fA-F]+")
 _PYTHON_ESCAPES = {"a": "\\u0007", "v": "\\u000b", "0": "\\u0000", "'": "'", "\n": ""}
 
@@ -79,10 +86,11 @@ def string(
         if character == "\\":
             yield from _escape(stream, deliver, python)
             continue
-        stream.position += 1
+        controls = _CONTROLS.match(text, stream.position)
+        stream.position = controls.end() if controls else stream.position + 1
         if character == quote:
             return
-        deliver(json.dumps(character)[1:-1])
+        deliver(encode_basestring(controls.group() if controls else character)[1:-1])
 
 
 def _escape(stream: Stream, deliver: Deliver, python: bool) -> Reading[None]:
