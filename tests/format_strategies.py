@@ -52,7 +52,7 @@ payloads = st.one_of(
         st.none() | texts,
         flags,
     ),
-    st.builds(KeywordArguments, texts, texts, words("json", "ascii", "python", "bare"), others),
+    st.builds(KeywordArguments, texts, texts, words("json", "ascii", "python", "bare", "single", "raw"), others),
     st.builds(BareArguments, texts, texts, texts),
 )
 pieces = rows(

@@ -232,7 +232,7 @@ def _settled(payload: TaggedArguments, quote: str, plain: str, values: dict[str,
         return BareArguments(quote, payload.separator, plain)
     others = _others({kind: values[name].ways for name, kind in KINDS.items() if kind != "string" and name in values})
     string = values.get(STRING) or _Value(payload.middle, frozenset())
-    unescaped = {"": "raw", '"': "bare"}.get(quote, "python")
+    unescaped = {"": "raw", '"': "bare", "'": "single"}.get(quote, "python")
     strings = next((way for way in QUOTINGS if way in string.ways), unescaped)
     if not payload.open and not payload.close and plain.strip() == "=":
         return KeywordArguments(payload.separator, plain, strings, others)

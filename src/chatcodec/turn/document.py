@@ -49,7 +49,7 @@ JSON_TYPES = ("string", "integer", "number", "boolean", "null", "array", "object
 CHOICES: dict[tuple[type, str], tuple[str, ...]] = {
     (TaggedArguments, "strings"): ("raw", *_STRINGS),
     (TaggedArguments, "others"): _OTHERS,
-    (KeywordArguments, "strings"): (*_STRINGS, "bare", "raw"),
+    (KeywordArguments, "strings"): (*_STRINGS, "bare", "single", "raw"),
     (KeywordArguments, "others"): _OTHERS,
 }
 """The fields whose strings are words of ours."""

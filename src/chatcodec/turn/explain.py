@@ -47,6 +47,7 @@ STRINGS = {
     "ascii": "strings as JSON in ASCII",
     "python": "strings as Python quotes them",
     "bare": "strings in quotes, nothing escaped",
+    "single": "strings in single quotes, nothing escaped",
 }
 OTHERS = {
     "json": "other values as JSON",

@@ -90,7 +90,8 @@ class KeywordArguments:
     separator: str = ", "
     equals: str = "="
     strings: str = "json"
-    """"json", "ascii", "python", "bare" (`"` around the text as it is, nothing escaped) or "raw" (not even that)."""
+    """"json", "ascii", "python", "bare" (`"` around the text, nothing escaped), "single" (the same with `'`), or
+    "raw" (the text alone)."""
     others: str = "json"
     """As in `TaggedArguments`."""
 

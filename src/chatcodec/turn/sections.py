@@ -496,7 +496,7 @@ class _Reader:
                 place.content_open = True
                 self.turn.cut_inside = False
                 return
-            if place.may_try(stream.offset) and (yield from self._calls_end_reasoning(place, passage)):
+            if grammar.call and place.may_try(stream.offset) and (yield from self._calls_end_reasoning(place, passage)):
                 self.turn.cut_inside = False
                 return
             self._write(passage, stream.position + 1)

@@ -28,6 +28,8 @@ def _argument(payload: KeywordArguments, name: str, value: Any) -> str:
     return f"{name}{payload.equals}{spell(value, payload.strings, payload.others, path)}"
 
 
+UNESCAPED = {"bare": '"', "single": "'", "raw": ""}
+"""The ways of writing a string without escapes, and the quotes around it."""
 _KEY_END = re.compile(r"""[\s=,()\[\]{}"':]""")
 _BARE_END = re.compile(r"[,)]")
 
@@ -55,8 +57,8 @@ def _read_value(stream: Stream, payload: KeywordArguments, call: Caller, key: st
     quote = yield from stream.skip_space()
     if not quote:
         raise Cut
-    if payload.strings in ("bare", "raw"):
-        yield from _read_bare(stream, call, key, quoted=payload.strings == "bare")
+    if payload.strings in UNESCAPED:
+        yield from _read_bare(stream, call, key, UNESCAPED[payload.strings])
     elif quote in "'\"":
         stream.position += 1
         call.emit('"')
@@ -66,7 +68,7 @@ def _read_value(stream: Stream, payload: KeywordArguments, call: Caller, key: st
         call.emit((yield from value(stream, stops=scalar_end(call))))
 
 
-def _read_bare(stream: Stream, call: Caller, key: str, *, quoted: bool) -> Reading[None]:
+def _read_bare(stream: Stream, call: Caller, key: str, quote: str) -> Reading[None]:
     """A value that may be a text without escapes: it ends where another argument or the call's end can follow."""
     parts: list[str] = []
     while True:
@@ -85,7 +87,7 @@ def _read_bare(stream: Stream, call: Caller, key: str, *, quoted: bool) -> Readi
         parts.append(stream.text[stream.position])
         stream.position += 1
     text = "".join(parts)
-    if quoted and len(text) > 1 and text[0] == text[-1] == '"':
+    if quote and len(text) > 1 and text[0] == text[-1] == quote:
         call.emit(json.dumps(text[1:-1], ensure_ascii=False))
     else:
         call.emit(call.type_of(key).read(text))

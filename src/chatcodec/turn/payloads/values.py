@@ -142,10 +142,10 @@ def _python_text(value: str, path: str) -> str:
     return repr(value)
 
 
-def _bare_text(value: str, path: str) -> str:
-    if '"' in value:
+def _bare_text(value: str, quote: str, path: str) -> str:
+    if quote in value:
         raise UnsupportedInput(path, "the format cannot carry a quote in a string")
-    return f'"{value}"'
+    return f"{quote}{value}{quote}"
 
 
 JSON = json_spelling()
@@ -164,6 +164,8 @@ def spell(value: Any, strings: str, others: str, path: str) -> str:
         case "raw":
             return str.__str__(value)
         case "bare":
-            return _bare_text(value, path)
+            return _bare_text(value, '"', path)
+        case "single":
+            return _bare_text(value, "'", path)
         case _:
             return SPELLINGS[strings].write(value, path)
