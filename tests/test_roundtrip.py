@@ -55,7 +55,6 @@ WRITINGS = {
 
 
 KNOWN = {
-    "LFM2.5-8B-A1B": "a string is written between apostrophes as it is, and read as Python writes it",
 }
 LEAST_DERIVED = 0.9
 """Of the templates that write tool calls, in each sixth."""

@@ -20,6 +20,7 @@ _BORDER = re.compile(r"(?<=[>\]])(?=[<\[])|(?<=[\udc00-\udfff])|(?=[\udc00-\udff
 _SHORTEST_MARKER = 3
 
 
+@lru_cache(maxsize=4096)
 def tokens(literal: str) -> tuple[str, ...]:
     """The markers of a literal: split at white space, and where one bracket closes and another opens."""
     return tuple(part for word in literal.split() for part in _BORDER.split(word) if part)
@@ -43,13 +44,14 @@ class Edge:
     lead: str = ""
     trail: str = ""
 
-    @classmethod
-    def of(cls, literal: str) -> Edge:
+    @staticmethod
+    @lru_cache(maxsize=4096)
+    def of(literal: str) -> Edge:
         inner = literal.strip(WHITESPACE)
         if not inner:
-            return cls((), literal, "")
+            return Edge((), literal, "")
         start = literal.index(inner)
-        return cls(tokens(inner), literal[:start], literal[start + len(inner) :])
+        return Edge(tokens(inner), literal[:start], literal[start + len(inner) :])
 
 
 @dataclass(frozen=True, slots=True)
