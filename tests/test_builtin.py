@@ -212,7 +212,9 @@ def test_golden_prompt(name: str, case: str) -> None:
 
 
 def test_no_golden_prompt_is_left_over() -> None:
-    assert {(file.parent.name, file.stem) for name in FORMATS for file in GOLDEN.glob(f"{name}/*.txt")} == golden_prompts().keys()
+    assert {
+        (file.parent.name, file.stem) for name in FORMATS for file in GOLDEN.glob(f"{name}/*.txt")
+    } == golden_prompts().keys()
 
 
 # Differences from the originals, by the name they have in the format's page

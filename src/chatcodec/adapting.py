@@ -38,7 +38,8 @@ def alias_reasoning(message: Message) -> Message:
     """Reasoning given under one of its names is there under those that templates read, as transformers does it."""
     for name in REASONING_FIELDS:
         if name in message:
-            return {"thinking": message[name], **message, "reasoning_content": message[name]}
+            said = message[name]
+            return {"thinking": said, "reasoning": said, **message, "reasoning_content": said}
     return message
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from .errors import TemplateError
+from .errors import BudgetExceeded, TemplateError
 from .messages import REASONING_FIELDS, Message
 from .template import Template
 
@@ -22,6 +22,8 @@ MEDIA: dict[str, dict[str, Any]] = {
 """One content part of each kind that OpenAI's API, vLLM and transformers know."""
 
 ROLES_OF_TEXT = ("system", "user", "assistant", "tool")
+MOST_OVERRUNS = 3
+"""Probes that may overrun the budget before no more are rendered: a template of such a kind has no capabilities."""
 NINE = "abcdef{:03d}"
 LONG_ID = "call_abcdefghijklmnop{:03d}"
 
@@ -127,6 +129,7 @@ class Probe:
 
     def __init__(self, template: Template) -> None:
         self.template = template
+        self._overran = 0
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -174,11 +177,14 @@ class Probe:
         return "zquser" not in (self._render(plain) or "") and "zquser" in (self._render(parts) or "")
 
     def _render(self, messages: list[Message], tools: Any = None, **variables: Any) -> str | None:
+        if self._overran >= MOST_OVERRUNS:
+            return None
         try:
             return self.template.render(
                 messages=messages, tools=tools, documents=None, add_generation_prompt=False, **variables
             )
-        except TemplateError:
+        except TemplateError as error:
+            self._overran += isinstance(error, BudgetExceeded)
             return None
 
     def shows(self, word: str, messages: list[Message], tools: Any = None) -> bool:

@@ -16,8 +16,8 @@ from .events import ArgumentsDelta, ContentDelta, ReasoningDelta, ToolCallStart
 from .messages import Message, Tool
 from .turn.compose import compose
 from .turn.decoder import Decoder
+from .turn.derive.probes import Probes, Trace, Turn
 from .turn.format import CallId, TurnFormat
-from .turn.probes import Probes, Trace, Turn
 from .turn.said import read_message
 
 _NAMING_ID = re.compile(r"functions\..+:\d+")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from .derive_calls import Written
-from .derive_markers import first_marker
-from .derive_seen import Seen
-from .format import Channels, Literal
+from ..format import Channels, Literal
+from .calls import Written
+from .markers import first_marker
+from .seen import Seen
 
 _CHANNEL = re.compile(r"(<[^<>]+>)(\w+)(<[^<>]+>)\Z")
 _WORD = re.compile(r"\w*")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, cast
 
-from ..errors import BudgetExceeded, TemplateError, UnsupportedInput
-from .derive_markers import closing_part, common_start
+from ...errors import BudgetExceeded, TemplateError, UnsupportedInput
+from .markers import closing_part, common_start
 
 Message: TypeAlias = dict[str, Any]
 

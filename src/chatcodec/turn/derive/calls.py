@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from .derive_arguments import ALL_KINDS, read_arguments, refine
-from .derive_markers import common_end, common_start
-from .format import Arguments, Call, CallId, Index, JsonArguments, Literal, Name, Piece
+from ..format import Arguments, Call, CallId, Index, JsonArguments, Literal, Name, Piece
+from .arguments import ALL_KINDS, read_arguments, refine
+from .markers import common_end, common_start
 from .probes import CONTENT, IDS, NAMES, WORDS, Probes, Turn, assistant, call
 
 _PLACE = "\0"

@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from .derive_markers import common_start, find_mirror, first_marker, leading_marker, markers, mirrors
-from .derive_seen import SETTINGS, Seen
+from .markers import common_start, find_mirror, first_marker, leading_marker, markers, mirrors
+from .seen import SETTINGS, Seen
 
 OTHER_SETTINGS: tuple[dict[str, Any], ...] = ({"enable_thinking": False}, {"thinking": False})
 """What may bring a template to leave reasoning out."""

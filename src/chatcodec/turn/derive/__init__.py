@@ -2,21 +2,21 @@
 
 `derive` renders some small conversations, in which each text is a word of its own, and compares where the words stand.
 It knows nothing of the template but these renders, and no format by its name. The same template always gives the same
-format. `probes` renders, `derive_seen` picks the turns to look at, and each part of the format is read by a module of
+format. `probes` renders, `seen` picks the turns to look at, and each part of the format is read by a module of
 its own.
 """
 
 from __future__ import annotations
 
-from .derive_calling import Calling
-from .derive_channels import find_channels, with_calls
-from .derive_ends import Ends
-from .derive_markers import unique
-from .derive_opening import Opening
-from .derive_sections import Sections
-from .derive_seen import Seen
-from .format import Section, TurnFormat
+from ..format import Section, TurnFormat
+from .calling import Calling
+from .channels import find_channels, with_calls
+from .ends import Ends
+from .markers import unique
+from .opening import Opening
 from .probes import Probes, Trace
+from .sections import Sections
+from .seen import Seen
 
 
 def derive(trace: Trace, *, template: str = "chat_template") -> TurnFormat:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from .derive_markers import closing_part, common_end, common_start, leading_marker, markers, unique
-from .derive_sections import Sections
-from .derive_seen import Seen
-from .format import Calls, Literal
+from ..format import Calls, Literal
+from .markers import closing_part, common_end, common_start, leading_marker, markers, unique
 from .probes import NEXT, SYSTEM, Message, assistant, call, definitions, results, user
+from .sections import Sections
+from .seen import Seen
 
 
 class Ends:

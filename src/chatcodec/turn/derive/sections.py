@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from .derive_markers import common_end, find_mirror, first_marker, leading_marker, markers, mirrored
-from .derive_opening import Opening
-from .derive_seen import Seen, Thought
-from .format import WHITESPACE, Section
+from ..format import WHITESPACE, Section
+from .markers import common_end, find_mirror, first_marker, leading_marker, markers, mirrored
+from .opening import Opening
 from .probes import CONTENT, REASONING, assistant
+from .seen import Seen, Thought
 
 INLINE = ("<think>", "</think>")
 """How reasoning may be given within content, for a template to take out."""

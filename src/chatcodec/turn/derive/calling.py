@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from .derive_calls import Written, complete, grown
-from .derive_ends import Ends
-from .derive_markers import common_end, find_mirror, markers
-from .derive_opening import Opening
-from .derive_sections import Sections
-from .derive_seen import Seen
-from .format import Calls, Literal
+from ..format import Calls, Literal
+from .calls import Written, complete, grown
+from .ends import Ends
+from .markers import common_end, find_mirror, markers
+from .opening import Opening
 from .probes import CONTENT, REASONING, assistant, call
+from .sections import Sections
+from .seen import Seen
 
 
 class Calling:

@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from ..errors import FormatNotDerived
-from .derive_calls import Written, read_calls
+from ...errors import FormatNotDerived
+from .calls import Written, read_calls
 from .probes import CONTENT, NEXT, REASONING, Message, Probes, Turn, assistant, call, definitions, user
 
 SETTINGS: tuple[dict[str, Any], ...] = ({}, {"enable_thinking": True}, {"thinking": True})

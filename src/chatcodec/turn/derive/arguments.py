@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from .derive_markers import common_end, common_start
-from .format import BareArguments, JsonArguments, KeywordArguments, Payload, TaggedArguments
+from ..format import BareArguments, JsonArguments, KeywordArguments, Payload, TaggedArguments
+from .markers import common_end, common_start
 from .probes import WORDS, Field, Turn
 
 MOST_OPENINGS = 8
