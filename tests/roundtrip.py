@@ -534,13 +534,16 @@ class Subject:
         for place, (text, path) in enumerate(cut.spans):
             if (path in raw or path == f"{TURN}.reasoning_content") and self.holds_end(text, cut.spans[place + 1 :]):
                 return True
+        calls = [call["function"] for call in got.get("tool_calls") or ()]
+        if len(calls) < len(case.calls) or (case.reasoning and not got.get("reasoning_content")):
+            return False  # a call, or reasoning, that is taken for content is written just so, too
         try:
-            calls = [call["function"] for call in got.get("tool_calls") or ()]
             made = tuple(Call(call["name"], json.loads(call["arguments"])) for call in calls)
-            other = self.cut(Case(got.get("content"), got.get("reasoning_content"), made), setting)
-        except (UnsupportedInput, Uncut):
+            other = self.cut(Case(got.get("content"), got.get("reasoning_content"), made), setting).completion
+        except (UnsupportedInput, Uncut, ValueError):
             return False
-        return bool(other.completion.strip()) and cut.completion.startswith(other.completion)
+        over = tuple(end.strip() for end in self.format.ends if end.strip())
+        return cut.completion == other or (other.rstrip().endswith(over) and cut.completion.startswith(other))
 
     @staticmethod
     def holds_end(text: str, following: list[tuple[str, str | None]]) -> bool:

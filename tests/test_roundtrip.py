@@ -54,18 +54,12 @@ WRITINGS = {
 }
 
 
-KNOWN = {}
-LEAST_DERIVED = 0.9
+LEAST_DERIVED = 0.95
 """Of the templates that write tool calls, in each sixth."""
 CHUNKS = 6
 
 
-def names() -> list[Any]:
-    reasons = {name: [pytest.mark.xfail(reason=reason, strict=True)] for name, reason in KNOWN.items()}
-    return [pytest.param(name, marks=reasons.get(name, [])) for name in WRITINGS]
-
-
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", WRITINGS)
 def test_turns_are_read_back(name: str) -> None:
     report = examine(name, 10, shrink=False)
     assert (report.error, report.underived) == ("", "")

@@ -68,6 +68,8 @@ def _message(message: Message, path: str, takes: Capabilities) -> Message:
     _content(message, path, takes)
     if role == "assistant" and takes.reasoning_parts:
         _reasoning_part(message)
+    if message.get("tool_calls") and message.get("reasoning_content") and not takes.reasoning_beside_content:
+        message["content"] = ""
     return message
 
 

@@ -77,6 +77,8 @@ class Capabilities:
     """The reasoning of the turn under way (calls, then results) reaches the prompt."""
     past_reasoning: bool
     """So does that of an earlier turn."""
+    reasoning_beside_content: bool
+    """Reasoning and content may both stand beside calls."""
     reasoning_parts: bool
     """Reasoning is taken as content parts (`{"type": "thinking", "thinking": …}`), and in no other way."""
 
@@ -161,6 +163,7 @@ class Probe:
             )
             or self.shows("zqreason", [user(), {**reply(), "reasoning_content": "zqreason"}]),
             past_reasoning=self.shows("zqreason", [user(), {**reply(), "reasoning_content": "zqreason"}, user()]),
+            reasoning_beside_content=self.reasoning_beside_content(),
             reasoning_parts=self.reasoning_parts(),
         )
 
@@ -304,6 +307,14 @@ class Probe:
             conversation = others
         text = self._render(conversation) or ""
         return all(word in text for word in words) and not _shows_structure(text)
+
+    def reasoning_beside_content(self) -> bool:
+        fields = dict.fromkeys(REASONING_FIELDS, "zqreason")
+        both, alone = self.turn(**fields), {**self.turn(**fields), "content": ""}
+        return not (
+            self.render([user(), both, *self.results()], [definition()]) is None
+            and self.shows("zqreason", [user(), alone, *self.results()], [definition()])
+        )
 
     def reasoning_parts(self) -> bool:
         fields = dict.fromkeys(REASONING_FIELDS, "zqreason")

@@ -25,10 +25,13 @@ from .template import Budget, Template
 from .template.environment import clock
 from .template.traced import TracedText, wrap
 from .turn.calls import Limits
+from .turn.checks import check
 from .turn.decoder import Decoder, Vocabulary
 from .turn.derive import derive
 from .turn.format import TurnFormat
 
+STOPPING_TOKENS = ("eos_token", "eot_token", "pad_token")
+"""Special tokens that end a turn, whatever its format."""
 MOST_FORMATS = 64
 """Sets of template variables whose formats are remembered."""
 STANDARD_VARIABLES = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
@@ -61,7 +64,7 @@ class Codec:
     """A chat template, with the special tokens that it writes by name (`{"bos_token": "<s>", …}`).
 
     `format` is how the assistant's turn is written, where it shall not be derived from the template; `vocabulary` is
-    what is needed to decode token ids.
+    what is needed to decode token ids. Raises `SourceError` for a format that nothing can be read by.
     """
 
     def __init__(
@@ -79,6 +82,8 @@ class Codec:
         self.source = source
         self.template = Template(template, name=name, constants=self.special_tokens, budget=budget)
         self.vocabulary = vocabulary
+        if format is not None:
+            check(format)
         self._given_format = format
         self._formats: dict[str, TurnFormat | FormatNotDerived] = {}
 
@@ -180,11 +185,8 @@ class Codec:
         `FormatNotDerived`.
         """
         turn = self._format_after(prompt, template_variables)
-        stops = self.source.stops if self.source else ()
         return Decoder(
-            replace(
-                turn, ends=tuple(dict.fromkeys((*turn.ends, *(stop for stop in stops if stop not in turn.next_turns))))
-            ),
+            replace(turn, ends=(*turn.ends, *self._other_stops(turn))),
             prompt=prompt.text if isinstance(prompt, Prompt) else prompt,
             tools=read_tools(tools),
             vocabulary=self.vocabulary,
@@ -231,6 +233,11 @@ class Codec:
             prompt=prompt.text if isinstance(prompt, Prompt) else prompt,
             tools=read_tools(tools),
         )
+
+    def _other_stops(self, turn: TurnFormat) -> list[str]:
+        """What else ends a turn: the source's stops, and special tokens that say so by their name."""
+        stops = [*(self.source.stops if self.source else ()), *map(self.special_tokens.get, STOPPING_TOKENS)]
+        return [stop for stop in dict.fromkeys(stops) if stop and stop not in (*turn.ends, *turn.next_turns)]
 
     def _format_after(self, prompt: Any, variables: Mapping[str, Any]) -> TurnFormat:
         return self.format_with(**{**(prompt.variables if isinstance(prompt, Prompt) else {}), **variables})

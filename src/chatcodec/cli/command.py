@@ -90,13 +90,18 @@ def screen_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+PYTHON_VALUES = {"True": True, "False": False, "None": None}
+
+
 def assignment(text: str) -> tuple[str, Any]:
-    """`name=value`, the value as JSON if it is that."""
+    """`name=value`, the value as JSON if it is that, or one of Python's `True`, `False` and `None`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"NAME=VALUE is wanted, not {text!r}")
     if name in RESERVED:
         raise argparse.ArgumentTypeError(f"{name!r} is no template variable: it is {RESERVED[name]}")
+    if value in PYTHON_VALUES:
+        return name, PYTHON_VALUES[value]
     try:
         return name, json.loads(value)
     except (ValueError, RecursionError):

@@ -81,6 +81,15 @@ def namespace_names(node: nodes.Node) -> Iterator[str]:
             yield assign.target.name
 
 
+def asked_for(tree: nodes.Node) -> set[str]:
+    """The names of which the template asks whether they were given, though it may give them a value itself."""
+    return {
+        test.node.name
+        for test in tree.find_all(nodes.Test)
+        if test.name in ("defined", "undefined") and isinstance(test.node, nodes.Name)
+    }
+
+
 def stored_at_top(body: Iterable[nodes.Node]) -> set[str]:
     """The names that the template itself gives values to, where all that follows sees them."""
     names: set[str] = set()

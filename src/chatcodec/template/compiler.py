@@ -22,6 +22,7 @@ from jinja2.idtracking import VAR_LOAD_ALIAS, VAR_LOAD_RESOLVE, VAR_LOAD_UNDEFIN
 from jinja2.nodes import EvalContext
 
 from .analysis import (
+    asked_for,
     cost_of,
     is_generation,
     is_text,
@@ -58,7 +59,7 @@ class Compiler(ExpressionWriter):
             self.blocks[block.name] = block
         self._namespaces = frozenset(namespace_names(node))
         self._macros = known_macros(node)
-        self._given_names = stored_anywhere(node)
+        self._given_names = frozenset(stored_anywhere(node) - asked_for(node))
         self._constant_names = frozenset(names_in_loops(node) - stored_at_top(node.body))
         root = Frame(EvalContext(self.environment, self.name))
         root.toplevel = root.rootlevel = True

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from ..events import ArgumentsDelta, Event, Status, ToolCall, ToolCallEnd, ToolCallStart
-from .format import Arguments, CallId, Index, JsonArguments, Literal, Name, Piece
+from .format import Arguments, CallId, Index, JsonArguments, Literal, Name, Piece, TaggedArguments
 from .grammar import Grammar, tokens
 from .payloads import json_object, read
 from .payloads.reading import name as read_name
@@ -23,7 +23,7 @@ from .schemas import Schemas
 from .stream import CUT, NO, Broken, Cut, Reading, Stream
 
 LONGEST_NAME = 256
-_KIMI_ID = re.compile(r"(?:functions\.)?(.*?)(?::\d+)?", re.DOTALL)
+_NAMING_ID = re.compile(r"(?:functions\.)?(.*?)(?::\d+)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,10 @@ class CallReader:
         self.schemas = schemas
         self.record = record
         self.emit = record.emit
+        self.pending = ""
+        """A name that has been read, and may yet turn out to be a word of a text."""
+        self.confirmed = False
+        """What stands behind a name stood there."""
 
     def read(self) -> Reading[None]:
         """Raises `Broken` where the call is not what the format says, and `Cut` where the output ends inside it."""
@@ -232,6 +236,9 @@ class CallReader:
                 path = path[:-1]
             elif character == ",":
                 stream.position += 1
+            elif record.name and argued and not path and (yield from self._closes_here()):
+                record.note("the object is not closed")
+                break
             else:
                 key = yield from self._key()
                 role = self._role((*path, key))
@@ -252,6 +259,10 @@ class CallReader:
             record.note("the arguments are missing")
             record.emit("{}")
         record.whole = True
+
+    def _closes_here(self) -> Reading[bool]:
+        closing = self.call.closing.tokens
+        return bool(closing) and (yield from self.stream.look(closing)) >= 0
 
     def _brace(self) -> Reading[None]:
         if (yield from self.stream.skip_space()) != "{":
@@ -310,7 +321,6 @@ class CallReader:
 
     def _steps(self) -> Reading[bool]:
         """Whether the call closed by itself, as `<invoke name="f"/>` does."""
-        pending = ""
         steps = self.call.steps
         left_out = -1
         for place, step in enumerate(steps):
@@ -322,33 +332,32 @@ class CallReader:
                     continue
                 case Literal() if (yield from self._leaves_out_id(steps, place)):
                     left_out = place + 1
-                    continue
                 case Literal():
-                    if pending and (yield from self._closed_by_itself(step, pending)):
+                    if self.pending and (yield from self._closed_by_itself(step)):
                         return True
                     yield from self.stream.expect(tokens(step.text))
+                    self.confirmed = bool(self.pending)
                 case Name():
-                    pending = yield from self._word(steps, place)
-                    continue
+                    self.pending = yield from self._word(steps, place)
                 case CallId():
-                    pending = self._identify(step, (yield from self._word(steps, place)))
-                    if pending:
-                        continue
+                    self._identify(step, (yield from self._word(steps, place)))
                 case Index():
                     yield from self._word(steps, place)
                 case Arguments():
-                    if pending:
-                        yield from self._before_arguments(step)
-                        self.record.named(pending)
-                        pending = ""
+                    yield from self._before_arguments(step)
+                    if self.pending:
+                        self.record.named(self.pending)
                     yield from read(self.stream, step.payload, self)
                     self.record.whole = isinstance(step.payload, JsonArguments)
                 case _:
                     assert_never(step)
-            if pending:
-                self.record.named(pending)
-                pending = ""
         return False
+
+    @property
+    def is_named(self) -> bool:
+        """Whether what has been read can hardly be anything but a call of a function."""
+        names = self.schemas.names
+        return bool(self.pending) and (self.confirmed if names is None else self.pending in names)
 
     def _leaves_out_id(self, steps: tuple[Piece, ...], place: int) -> Reading[bool]:
         """Whether an id, that the format has next, is not there, nor what announces it."""
@@ -357,7 +366,7 @@ class CallReader:
             return False
         return (yield from self.stream.look(tokens(step.text))) == NO
 
-    def _closed_by_itself(self, step: Literal, pending: str) -> Reading[bool]:
+    def _closed_by_itself(self, step: Literal) -> Reading[bool]:
         marks = tokens(step.text)
         if not marks or marks[0][-1] != ">":
             return False
@@ -365,16 +374,24 @@ class CallReader:
         if end < 0:
             return False
         self.stream.position += end
-        self.record.named(pending)
+        self.record.named(self.pending)
         self.note("the call closes itself")
         self.emit("{}")
         return True
 
     def _before_arguments(self, step: Arguments) -> Reading[None]:
         """A name is one only where its arguments, or the call's end, follow."""
-        payload = step.payload
-        opening = tokens(payload.open) if hasattr(payload, "open") else ("{",)
-        if (yield from self.stream.look(opening)) == NO and (yield from self.closes(0)) == NO:
+        match step.payload:
+            case TaggedArguments():
+                openings: tuple[tuple[str, ...], ...] = (tokens(step.payload.open),)
+            case JsonArguments():
+                openings = (("{",), ('"',), ("'",))
+            case _:
+                return
+        for opening in openings:
+            if (yield from self.stream.look(opening)) != NO:
+                return
+        if (yield from self.closes(0)) == NO:
             raise Broken("neither arguments nor the call's end follow the name")
 
     def _word(self, steps: tuple[Piece, ...], place: int) -> Reading[str]:
@@ -394,15 +411,14 @@ class CallReader:
             return _stop_before(marks[0][0] if marks else "", "<[{`\"'")
         return _stop_before(marks[0][0] if marks else "", "<>(){}[]\"'`,;=")
 
-    def _identify(self, step: CallId, word: str) -> str:
+    def _identify(self, step: CallId, word: str) -> None:
         """Take an id; the name, where the id holds it."""
         self.record.identified(word)
-        if not step.names:
-            return ""
-        match = _KIMI_ID.fullmatch(word)
-        if match is None or not match[1]:
-            raise Broken("the id holds no name")
-        return match[1]
+        if step.names:
+            match = _NAMING_ID.fullmatch(word)
+            if match is None or not match[1]:
+                raise Broken("the id holds no name")
+            self.pending = match[1]
 
     def _closing(self) -> Reading[None]:
         closing = self.call.closing.tokens

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..events import Event
+from ..events import Event, Status
 from .calls import CallReader, CallRecord
 from .format import WHITESPACE
 from .grammar import Edge, Start, is_certain, is_strong, markers
 from .passage import Passage
 from .state import Turn
-from .stream import CUT, NO, Broken, Cut, Reading, Record
+from .stream import CUT, LOOKAHEAD, NO, Broken, Cut, Reading, Record
 
+CUT_SHORT = "cut"
+"""The note of a start inside which the output ends."""
 CONTROL_TOKEN = "<|"
 """How a control token begins, in the writing that most vocabularies share."""
 LONGEST_TOKEN = 40
@@ -259,7 +261,7 @@ class _Reader:
         try:
             start = yield from self._start(place)
         except Cut:
-            start = Start((), "cut")
+            start = Start((), CUT_SHORT)
         if start is None:
             stream.go_back(record)
             return ""
@@ -310,7 +312,8 @@ class _Reader:
         form = self.grammar.call
         call = self.turn.new_call(strict=not strong, awaits_id=form.awaits_id, id_is_late=form.id_is_late, ahead=ahead)
         call.certain = bool(start.tokens) and is_certain(start.tokens[0])
-        call.note(start.note)
+        if start.note != CUT_SHORT:
+            call.note(start.note)
         return call
 
     def _start(self, place: _Place) -> Reading[Start | None]:
@@ -331,7 +334,7 @@ class _Reader:
                 return start
             if end == CUT and (yield from stream.look(start.tokens[:1])) >= 0:
                 stream.position = len(stream.text)
-                return Start(start.tokens, "cut")
+                return Start(start.tokens, CUT_SHORT)
         if grammar.is_unmarked:
             return (yield from self._announced_start())
         return (yield from self._noisy_start(place))
@@ -407,20 +410,43 @@ class _Reader:
         place.after_call = True
         return True
 
-    def _attempt(self, call: CallRecord, start: Start) -> Reading[tuple[Any, str]]:
-        if start.note == "cut":
+    def _attempt(self, call: CallRecord, start: Start) -> Reading[tuple[Status, str]]:
+        if start.note == CUT_SHORT:
             return "incomplete", ""
+        reader = CallReader(self.stream, self.grammar, self.turn.schemas, call)
         try:
-            yield from CallReader(self.stream, self.grammar, self.turn.schemas, call).read()
+            yield from reader.read()
         except Cut:
             self.stream.position = len(self.stream.text)
+            call.name = call.name or reader.pending
             if call.whole and self.turn.told != "length":
                 call.note("the call's close is missing")
                 return "ok", ""
             return "incomplete", ""
         except Broken as broken:
+            if reader.is_named and not call.certain and (yield from self._closes_soon()):
+                call.name, call.certain = reader.pending, True
             return "malformed", broken.reason
         return "ok", ""
+
+    def _closes_soon(self) -> Reading[bool]:
+        """Whether what closes a call follows before another begins: then what is broken here was meant to be one."""
+        grammar, stream = self.grammar, self.stream
+        assert grammar.call is not None
+        closing = grammar.call.closing.tokens[-1:]
+        if not closing or not is_strong(closing[0]):
+            return False
+        starts = [start.tokens[0] for start in grammar.starts if start.tokens]
+        found = markers(*closing, *starts)
+        at = 0
+        while at < LOOKAHEAD:
+            until, is_marker = found.find(stream.text, stream.position + at, stream.ended)
+            at = until - stream.position
+            if is_marker:
+                return at < LOOKAHEAD and (yield from stream.look(closing, at)) >= 0
+            if not (yield from stream.more()):
+                return False
+        return False
 
     def _recover(self, said: str) -> Reading[None]:
         """Read on to where a broken call ends, of which `said` has been read.
@@ -546,7 +572,7 @@ class _Reader:
             start = yield from self._start(place)
         except Cut:
             return None
-        return start if start is not None and start.note != "cut" else None
+        return start if start is not None and start.note != CUT_SHORT else None
 
 
 BRACKETS = '()[]{}"\\'
