@@ -208,6 +208,7 @@ def loss(expected: str, actual: str, messages: list[dict[str, Any]]) -> str | No
     garbled = {
         "transformers prints Python": ("'type': 'text'", "{'city':", "{'query':"),
         "transformers prints the parts as JSON": ('"type": "text"', '"type":"text"'),
+        "transformers pastes JSON into the template's own writing": ('{"city"', '{"query"'),
         "transformers writes JSON in JSON": ('\\"city\\"', '\\"query\\"', '\\\\"type'),
     }
     for kind, signs in garbled.items():
