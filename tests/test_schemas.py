@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from chatcodec.turn.schemas import MAX_DEPTH, PLAIN, Reading, Schemas, reading, relaxed_json
+from chatcodec.turn.relaxed import MAX_DEPTH, relaxed_json
+from chatcodec.turn.schemas import PLAIN, Reading, Schemas, reading
 
 STRING = {"type": "string"}
 INTEGER = {"type": "integer"}

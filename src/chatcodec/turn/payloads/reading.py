@@ -12,8 +12,8 @@ from functools import lru_cache
 from json.encoder import encode_basestring
 from typing import Any, Protocol
 
+from ..relaxed import relaxed_json
 from ..schemas import Reading as Type
-from ..schemas import relaxed_json
 from ..stream import CUT, NO, Broken, Cut, Reading, Stream
 
 Deliver = Callable[[str], None]

@@ -13,8 +13,9 @@ from ...messages import child_path
 from ..format import TaggedArguments
 from ..grammar import Edge, Markers, markers, tokens
 from ..passage import Passage
+from ..relaxed import relaxed_json
 from ..schemas import Reading as Type
-from ..schemas import Schemas, relaxed_json
+from ..schemas import Schemas
 from ..stream import CUT, NO, Broken, Cut, Reading, Stream
 from .reading import LONGEST_NAME, Caller, at_close, strict, take_name
 from .values import json_type, spell
