@@ -30,7 +30,7 @@ from .turn.decoder import Decoder, Vocabulary
 from .turn.derive import derive
 from .turn.format import TurnFormat
 
-STOPPING_TOKENS = ("eos_token", "eot_token", "pad_token")
+STOPPING_TOKENS = ("eos_token", "eot_token")
 """Special tokens that end a turn, whatever its format."""
 MOST_FORMATS = 64
 """Sets of template variables whose formats are remembered."""
@@ -184,9 +184,8 @@ class Codec:
         types. `template_variables` are those that the prompt was made with; a `Prompt` knows them. Raises
         `FormatNotDerived`.
         """
-        turn = self._format_after(prompt, template_variables)
         return Decoder(
-            replace(turn, ends=(*turn.ends, *self._other_stops(turn))),
+            self._format_after(prompt, template_variables),
             prompt=prompt.text if isinstance(prompt, Prompt) else prompt,
             tools=read_tools(tools),
             vocabulary=self.vocabulary,
@@ -234,13 +233,12 @@ class Codec:
             tools=read_tools(tools),
         )
 
-    def _other_stops(self, turn: TurnFormat) -> list[str]:
-        """What else ends a turn: the source's stops, and special tokens that say so by their name."""
-        stops = [*(self.source.stops if self.source else ()), *map(self.special_tokens.get, STOPPING_TOKENS)]
-        return [stop for stop in dict.fromkeys(stops) if stop and stop not in (*turn.ends, *turn.next_turns)]
-
     def _format_after(self, prompt: Any, variables: Mapping[str, Any]) -> TurnFormat:
-        return self.format_with(**{**(prompt.variables if isinstance(prompt, Prompt) else {}), **variables})
+        """The format, with what else may end a turn: the source's stops, and the special token that says so."""
+        turn = self.format_with(**{**(prompt.variables if isinstance(prompt, Prompt) else {}), **variables})
+        stops = [*(self.source.stops if self.source else ()), *map(self.special_tokens.get, STOPPING_TOKENS)]
+        more = [stop for stop in dict.fromkeys(stops) if stop and stop not in (*turn.ends, *turn.next_turns)]
+        return replace(turn, ends=(*turn.ends, *more)) if more else turn
 
     # -- rendering
 

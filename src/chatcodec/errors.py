@@ -3,9 +3,21 @@ the file's (`SourceError`). Where a template's turn cannot be read off it: `Form
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class ChatCodecError(Exception):
-    """Every error that chatcodec raises on purpose."""
+    """Every error that chatcodec raises on purpose. It can be pickled, as process pools do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[ChatCodecError], args: tuple[Any, ...], values: dict[str, Any]) -> ChatCodecError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(values)
+    return error
 
 
 class TemplateError(ChatCodecError):

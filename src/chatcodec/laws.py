@@ -233,8 +233,13 @@ def _told(
     }
 
 
+def _number(value: Any) -> dict[str, str]:
+    """A number that a float would change; it must not be taken for the text that spells it."""
+    return {"number": str(value)}
+
+
 def _plain(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=True, sort_keys=True, default=str)
+    return json.dumps(value, ensure_ascii=True, sort_keys=True, default=_number)
 
 
 __all__ = [

@@ -105,11 +105,8 @@ class Turns:
         if prompt is None and given.given.messages is not None:
             prompt = self._encoded(given.given, given.where)
         try:
-            return Decoder(
-                self.codec.format_with(**self._variables(prompt, given)),
-                prompt=prompt.text if isinstance(prompt, Prompt) else prompt,
-                tools=read_tools(self._request.tools(given.given)),
-            )
+            tools = self._request.tools(given.given)
+            return self.codec.decoder(prompt, tools, **self._variables(prompt, given))
         except UnsupportedInput as error:
             raise InputError(f"{given.where}: {error}") from error
 

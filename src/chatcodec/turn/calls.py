@@ -23,6 +23,8 @@ from .schemas import Schemas
 from .stream import CUT, NO, Broken, Cut, Reading, Stream
 
 LONGEST_NAME = 256
+NAME_STARTS = "_-"
+"""What a function's name may begin with beside letters and digits."""
 _NAMING_ID = re.compile(r"(?:functions\.)?(.*?)(?::\d+)?", re.DOTALL)
 
 
@@ -84,6 +86,13 @@ class CallRecord:
         return not self.foreign and (self._schemas.names is None or self.name in self._schemas.names)
 
     def named(self, name: str) -> None:
+        if self._show is not None:
+            name = self._show(name)
+        if self.name:
+            self.note("a second name")
+            return
+        if not name.isprintable() and any("\ud800" <= character <= "\udfff" for character in name):
+            raise Broken("the name is no text")
         if self._strict and self._schemas.names is not None and name not in self._schemas.names:
             raise Broken(f"{name!r} is no declared function")
         self.name = name
@@ -118,6 +127,8 @@ class CallRecord:
                 self.say(ArgumentsDelta(self.index, json))
 
     def note(self, text: str) -> None:
+        if self._show is not None:
+            text = self._show(text)
         if text and text not in self.notes:
             self.notes.append(text)
 
@@ -210,11 +221,21 @@ class CallReader:
 
     def is_over(self, at: int) -> Reading[bool]:
         """Whether what stands at `at` may follow a call."""
-        grammar = self.grammar
+        grammar, stream = self.grammar, self.stream
         followers = [start.tokens for start in (*grammar.inner_starts, *grammar.starts)]
-        followers += [grammar.section_close.tokens, *(end.tokens for end in grammar.ends), *grammar.next_turns]
-        for follower in followers:
-            if follower and (yield from self.stream.look(follower, at)) != NO:
+        for follower in (*followers, grammar.section_close.tokens, *grammar.next_turns):
+            if follower and (yield from stream.look(follower, at)) != NO:
+                return True
+        for edge in grammar.ends:
+            end = (yield from stream.look(edge.tokens, at)) if edge.tokens else NO
+            if end == CUT or (end != NO and (yield from self._nothing_follows(end))):
+                return True
+        return (yield from stream.look(("\0",), at)) == CUT
+
+    def _nothing_follows(self, at: int) -> Reading[bool]:
+        """Whether the output ends at `at`, or another turn begins there."""
+        for turn in self.grammar.next_turns:
+            if (yield from self.stream.look(turn, at)) != NO:
                 return True
         return (yield from self.stream.look(("\0",), at)) == CUT
 
@@ -307,6 +328,8 @@ class CallReader:
             raise Cut
         if quote in "'\"":
             self.stream.position += 1
+            if role == "name":
+                yield from self._name_begins()
             text = yield from whole_string(self.stream, quote, LONGEST_NAME if role else None)
         else:
             text = yield from raw_value(self.stream)
@@ -316,6 +339,12 @@ class CallReader:
             raise Broken("the name is no text")
         elif role == "id" and text != "null":
             self.record.identified(text)
+
+    def _name_begins(self) -> Reading[None]:
+        """Raises `Broken` where what stands here begins no name."""
+        first = yield from self.stream.next()
+        if first and not (first.isalnum() or first in NAME_STARTS):
+            raise Broken(f"no name begins with {first!r}")
 
     # -- piece by piece
 
@@ -396,9 +425,9 @@ class CallReader:
 
     def _word(self, steps: tuple[Piece, ...], place: int) -> Reading[str]:
         """A name, an id or a number: up to white space, or to what follows it in the format."""
-        first = yield from self.stream.skip_space()
-        if steps[place] in (Name(), CallId(names=True)) and first and not (first.isalnum() or first == "_"):
-            raise Broken(f"no name begins with {first!r}")
+        yield from self.stream.skip_space()
+        if steps[place] in (Name(), CallId(names=True)):
+            yield from self._name_begins()
         word = yield from read_name(self.stream, self._stop(steps, place))
         if not word:
             raise Broken("the name is missing")

@@ -18,6 +18,8 @@ from .stream import CUT, NO, Broken, Cut, Reading, Record
 
 LONGEST_HEADER = 1_000
 MOST_HEADER_WORDS = 4
+HEADER_CHARACTERS = "_-.=:/"
+"""What words of a header are made of beside letters and digits."""
 _HEADER_WORD = re.compile(r"[\w.-]+|to=\S*")
 _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 
@@ -46,9 +48,7 @@ class _Reader:
         """What begins the message that is read, of what has been read."""
         self.prefix = channels.recipient.partition("=")[2]
         self.ended = markers(*(end[0] for end in self.ends), self.start[0])
-        self.header_marks = markers(
-            self.message_mark[0], *(end[0] for end in self.ends), *(() if not self.start else self.start[:1])
-        )
+        self.inner_marks = [tokens(mark) for mark in (channels.channel, channels.constrain) if mark.strip()]
 
     def message(self) -> Reading[bool]:
         """Read one message; False at the end of the turn."""
@@ -95,27 +95,45 @@ class _Reader:
         return len(words) <= MOST_HEADER_WORDS and all(map(_HEADER_WORD.fullmatch, words))
 
     def _header(self) -> Reading[str | None]:
-        """A message's header; None where what stands here is none, which is then read."""
+        """A message's header; None where what stands here is none: what cannot be one is then read, as a text."""
         stream = self.stream
-        parts: list[str] = []
-        last = stream.offset + LONGEST_HEADER
-        while True:
-            until, found = self.header_marks.find(stream.text, stream.position, stream.ended)
-            until, found = min((until, found), (stream.position + last - stream.offset, False))
-            parts.append(stream.text[stream.position : until])
-            stream.position = until
-            if stream.offset >= last:
-                return None
-            if found:
-                if (yield from stream.look(self.message_mark)) >= 0:
-                    yield from stream.take(self.message_mark)
-                    return "".join(parts)
-                if (yield from self._at_end()):
-                    return None
-                parts.append(stream.text[stream.position])
-                stream.position += 1
-            elif not (yield from stream.more()):
-                return None
+        at = words = 0
+        in_word = False
+        while at < LONGEST_HEADER and (yield from stream.need(at + 1)):
+            character = stream.text[stream.position + at]
+            if (yield from self._stands(self.message_mark, at)):
+                header = stream.text[stream.position : stream.position + at]
+                stream.position += at
+                yield from stream.take(self.message_mark)
+                return header
+            end = yield from self._after_inner_mark(at)
+            if end:
+                at, in_word = end, False
+            elif character in WHITESPACE:
+                at, in_word = at + 1, False
+            elif (character.isalnum() or character in HEADER_CHARACTERS) and (in_word or words < MOST_HEADER_WORDS):
+                words += not in_word
+                at, in_word = at + 1, True
+            else:
+                break
+        if not at and stream.unread and not (yield from self._at_end()):
+            at = 1
+        stream.position += at
+        return None
+
+    def _stands(self, marks: tuple[str, ...], at: int) -> Reading[bool]:
+        """Whether `marks` begin just at `at`."""
+        stream = self.stream
+        if stream.text[stream.position + at] != marks[0][0]:
+            return False
+        return (yield from stream.look(marks, at)) >= 0
+
+    def _after_inner_mark(self, at: int) -> Reading[int]:
+        """Where a mark that stands within headers ends, when it begins just at `at`; else 0."""
+        for mark in self.inner_marks:
+            if (yield from self._stands(mark, at)):
+                return (yield from self.stream.look(mark, at))
+        return 0
 
     def _parse(self, header: str) -> tuple[str, str]:
         match = _RECIPIENT.search(header.replace(self.channels.channel, " ").replace(self.channels.constrain, " "))
@@ -193,12 +211,11 @@ class _Reader:
                 turn.ended_by_marker = True
                 over = end in self.turn_ends
                 break
-        if not (yield from stream.skip_space()):
-            return False
         record = stream.record()
         if not (yield from self._takes(self.start)):
-            self.opening = stream.kept(record)
-            return not over
+            self.opening = ""
+            stream.go_back(record)
+            return not over and (yield from stream.look(("\0",))) != CUT
         if not (yield from self._takes((self.channels.role,))):
             stream.go_back(record)
             return False

@@ -5,8 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..errors import SourceError
-from .format import Arguments, Call, CallId, Literal, Name, TaggedArguments, TurnFormat
+from .format import (
+    Arguments,
+    BareArguments,
+    Call,
+    CallId,
+    KeywordArguments,
+    Literal,
+    Name,
+    TaggedArguments,
+    TurnFormat,
+)
 from .grammar import tokens
+
+NEEDED: dict[type, tuple[str, ...]] = {
+    TaggedArguments: ("open", "middle", "close"),
+    KeywordArguments: ("equals",),
+    BareArguments: ("quote", "comma", "colon"),
+}
+"""What of a payload's writing must not be white space alone."""
 
 
 def check(turn: TurnFormat) -> None:
@@ -43,7 +60,11 @@ def _call_faults(call: Call) -> Iterator[tuple[str, str]]:
         if not call.arguments_path:
             yield "arguments_path", "it is needed where there is a name_path"
     for place, piece in enumerate(call.pieces):
-        if isinstance(piece, Arguments) and isinstance(piece.payload, TaggedArguments):
-            for name in ("open", "middle", "close"):
+        if isinstance(piece, Arguments):
+            for name in NEEDED.get(type(piece.payload), ()):
                 if not tokens(getattr(piece.payload, name)):
                     yield f"pieces[{place}].payload.{name}", "a marker is needed"
+            if isinstance(piece.payload, TaggedArguments) and not all(
+                tokens(middle) for _, middle in piece.payload.kinds
+            ):
+                yield f"pieces[{place}].payload.kinds", "each needs a marker"

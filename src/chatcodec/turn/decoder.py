@@ -19,6 +19,7 @@ from ..events import Event, FinishReason, ToolCall
 from ..messages import Message, Tool
 from . import channels, sections
 from .calls import Limits
+from .checks import check
 from .controls import Controls
 from .format import WHITESPACE, TurnFormat
 from .grammar import Grammar, grammar
@@ -55,6 +56,7 @@ class Decoder:
         vocabulary: Vocabulary | None = None,
         limits: Limits | None = None,
     ) -> None:
+        check(turn)
         self._given_format = turn
         self._vocabulary = vocabulary
         self._limits = limits or Limits()
@@ -80,6 +82,8 @@ class Decoder:
 
         Raises `UnsupportedInput` where text follows ids or ids text, and where ids come without a vocabulary.
         """
+        if not piece:
+            return []
         if isinstance(piece, str):
             turn = self._turn
             return (turn if turn is not None and self._kind is str else self._begin(str)).feed(piece)
@@ -145,12 +149,19 @@ class Decoder:
         return message
 
 
+def _is_over(grammar: Grammar, said: str) -> bool:
+    """Whether the turn that the prompt begins is one that it ends too."""
+    ends = [edge.tokens[:1] for edge in grammar.ends] + [turn[:1] for turn in grammar.next_turns]
+    return any(mark in said for marks in ends for mark in marks)
+
+
 def _said(grammar: Grammar, prompt: str) -> str:
     """What the prompt has already written of the turn."""
     header = grammar.format.header
     place = prompt.rfind(header) if header else -1
     if place >= 0:
-        return prompt[place + len(header) :]
+        said = prompt[place + len(header) :]
+        return "" if _is_over(grammar, said) else said
     core = header.strip(WHITESPACE)
     place = prompt.rfind(core) if core else -1
     if place >= 0:

@@ -203,5 +203,5 @@ class TurnFormat:
     calls: Calls | None = None
     order: tuple[str, ...] = ("reasoning", "content", "calls")
     next_turns: tuple[str, ...] = ()
-    """What opens other roles' turns: a turn is over where one of these stands."""
+    """What opens other roles' turns: a turn is over where one of these ends the output, or comes as a token's id."""
     channels: Channels | None = None

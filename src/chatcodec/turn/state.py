@@ -57,6 +57,7 @@ class Turn:
         self.reasoning.clear()
         self.content.clear()
         self.calls.clear()
+        self.rest.clear()
         if self.control is not None:
             self.control.forget()
         if self.passage is not None:

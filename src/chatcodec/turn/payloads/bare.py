@@ -17,7 +17,7 @@ from ..stream import Broken, Cut, Reading, Stream
 from .reading import MAX_DEPTH, Caller, at_close, name, scalar_end, strict
 from .values import Spelling
 
-UNFIT = re.compile(r"""[,:\[\]{}"]|^\s|\s$|^$""")
+UNFIT = re.compile(r"""[,:\[\]{}"]|^\s|\s$""")
 """What would end a key, or open something else."""
 
 
@@ -94,7 +94,7 @@ class _Reader:
             emit((yield from self._scalar()))
 
     def _string(self, emit: Callable[[str], None]) -> Reading[None]:
-        """Read up to a quote behind which a value can end."""
+        """Read up to the next quote."""
         stream = self.stream
         while True:
             until, found = self.quotes.find(stream.text, stream.position, stream.ended)
@@ -120,6 +120,8 @@ class _Reader:
             if not (yield from stream.more()):
                 raise Cut
         text = "".join(parts)
+        if not text:
+            raise Broken("a value is missing")
         return _SPELLED.get(text) or strict(text) or json.dumps(text, ensure_ascii=False)
 
     def _composite(self, emit: Callable[[str], None]) -> Reading[None]:

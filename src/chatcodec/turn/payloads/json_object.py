@@ -8,7 +8,7 @@ from typing import Any
 
 from ..format import WHITESPACE, JsonArguments
 from ..stream import Broken, Cut, Reading, Stream
-from .reading import Deliver, Sink, name, string, unescaped, value
+from .reading import Deliver, Sink, name, paired, string, unescaped, value
 from .values import json_spelling
 
 _BARE_KEY = re.compile(r"[^\w-]")
@@ -104,7 +104,8 @@ def _read_encoded(stream: Stream, quote: str, call: Sink) -> Reading[None]:
 
     def deliver(piece: str) -> None:
         nonlocal over, broken
-        inner.append(unescaped(piece))
+        text = unescaped(piece)
+        inner.append(paired(text) if "\\u" in piece else text)
         try:
             if not over and broken is None:
                 next(reader)

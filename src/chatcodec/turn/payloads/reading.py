@@ -151,6 +151,11 @@ def unescaped(inside: str) -> str:
     return text
 
 
+def paired(text: str) -> str:
+    """Text whose surrogates are characters where they make pairs, and replaced where they are alone."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 _OUTSIDE = re.compile(r"""["'{}\[\]()]""")
 _INSIDE = {quote: re.compile(rf"[{quote}\\]") for quote in "\"'"}
 _SCALAR_END = re.compile(r"[,\]})\s]")
@@ -234,7 +239,6 @@ def _refuse(name: str) -> Any:
 
 
 _STRICT = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=_refuse)
-_CONTROL = re.compile(r"[\x00-\x1f]")
 
 
 def strict(text: str) -> str | None:

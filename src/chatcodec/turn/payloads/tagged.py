@@ -17,11 +17,12 @@ from ..relaxed import relaxed_json
 from ..schemas import Reading as Type
 from ..schemas import Schemas
 from ..stream import CUT, NO, Broken, Cut, Reading, Stream
-from .reading import LONGEST_NAME, Caller, at_close, strict, take_name
+from .reading import LONGEST_NAME, Caller, at_close, raw_value, strict, take_name
 from .values import json_type, spell
 
 CDATA = ("<![CDATA[", "]]>")
 
+_CONTAINERS = frozenset({"array", "object", "null"})
 _UNTYPED = Schemas(None).argument("", "")
 
 
@@ -116,6 +117,8 @@ class _Reader:
 
     def _value(self, written: str, type_: Type | None) -> Reading[None]:
         close = self._close(written)
+        if type_ is not None and type_.kinds <= _CONTAINERS and (yield from self._container(type_, close)):
+            return
         firsts = markers(close.tokens[0], self.opening[0], *self.call.closing_firsts())
         value = _Value(self.call, type_, len(close.lead), quoted=self.payload.strings != "raw")
         passage = Passage(value.write, hold=len(close.lead))
@@ -127,6 +130,22 @@ class _Reader:
         yield from self._text(passage, firsts, close)
         passage.close(close.lead)
         value.close()
+
+    def _container(self, type_: Type, close: Edge) -> Reading[bool]:
+        """Read a declared list or object by its own brackets, so that a marker in one of its strings is a string's."""
+        stream = self.stream
+        record = stream.record()
+        try:
+            if (yield from stream.skip_space()) in ("[", "{"):
+                text = yield from raw_value(stream)
+                if (yield from stream.take(close.tokens)):
+                    stream.kept(record)
+                    self.call.emit(type_.read(text))
+                    return True
+        except (Broken, Cut):
+            pass
+        stream.go_back(record)
+        return False
 
     def _text(self, passage: Passage, firsts: Markers, close: Edge) -> Reading[None]:
         stream = self.stream
@@ -195,7 +214,7 @@ class _Reader:
         return key is not None and key not in self.given and self.call.declares(key)
 
 
-LONGEST_KEY = 128
+LONGEST_KEY = LONGEST_NAME
 
 
 class _Value:
@@ -238,8 +257,10 @@ class _Value:
             return
         text = "".join(self._parts)
         assert self._type is not None
-        quoted = (strict(text.strip()) or relaxed_json(text.strip())) if self._quoted else None
-        self._call.emit(quoted or self._type.read(text))
+        literal = (strict(text.strip()) or relaxed_json(text.strip())) if self._quoted else None
+        if literal and self._type.text_only and not literal.startswith('"'):
+            literal = None
+        self._call.emit(literal or self._type.read(text))
 
 
 DECIDED = 64
