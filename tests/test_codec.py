@@ -11,6 +11,8 @@ from turn_formats import FORMATS, GEMMA, HARMONY, HERMES, IQUEST_CODER, STEP3_VL
 
 import chatcodec
 from chatcodec import Codec, FormatNotDerived, SourceError, TemplateError, UnsupportedInput
+from chatcodec.laws import composing_undoes_decoding
+from chatcodec.turn.compose import compose
 from chatcodec.turn.decoder import Decoder
 from chatcodec.turn.format import Call, Calls, Section, TurnFormat
 
@@ -79,6 +81,14 @@ def test_a_derivation_that_failed_is_remembered() -> None:
 def test_what_is_given_on_its_own_is_no_template_variable(name: str) -> None:
     with pytest.raises(UnsupportedInput, match=name):
         chatcodec.load("step3-vl").format_with(**{name: False})
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_a_completion_composes_to_itself(form: TurnFormat) -> None:
+    message = calling(text="x y") | {"content": None}
+    message["tool_calls"][0]["id"] = "functions.f:0"
+    completion = compose(message, form)
+    assert composing_undoes_decoding(form, completion, tools=TOOLS) is None
 
 
 # -- formats by hand

@@ -13,11 +13,10 @@ from typing import Any
 
 from .capabilities import NINE, Capabilities
 from .errors import UnsupportedInput
-from .messages import REASONING_FIELDS, Message, Tool, plain
+from .messages import REASONING_FIELDS, TEXT_PARTS, Message, Tool, plain
 from .template import jsontext
 from .template.traced import combine
 
-TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 MOST_OPEN_TURNS = 64
 MEDIA_ALIASES = (("image", "image_url"), ("audio", "input_audio"), ("video", "video_url"))
 

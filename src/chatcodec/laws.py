@@ -6,7 +6,6 @@ The property tests use them, and so does the derivation: a format is the templat
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +13,12 @@ from typing import Any
 from .errors import FormatNotDerived, UnsupportedInput
 from .events import ArgumentsDelta, ContentDelta, ReasoningDelta, ToolCallStart
 from .messages import Message, Tool
+from .turn import call_ids
 from .turn.compose import compose
 from .turn.decoder import Decoder
 from .turn.derive.probes import Probes, Trace, Turn
 from .turn.format import CallId, TurnFormat
 from .turn.said import read_message
-
-_NAMING_ID = re.compile(r"functions\..+:\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ def _carries_ids(turn: TurnFormat, message: Mapping[str, Any]) -> bool:
     calls = read_message(message).calls
     if written is None or not all(call.id for call in calls):
         return False
-    return not written.names or all(_NAMING_ID.fullmatch(call.id or "") for call in calls)
+    return not written.names or all(call_ids.is_written(call.id or "") for call in calls)
 
 
 def compose_faithfully(
@@ -94,7 +92,8 @@ def prove(turn: TurnFormat, trace: Trace, *, template: str = "chat_template") ->
     """Raises `FormatNotDerived` where the format does not hold on fresh turns of its own template.
 
     The template writes each of `PROOFS`; what it writes must decode to what it shows of the message, and the message
-    must compose to what decodes to it, however that is split.
+    must compose to what decodes to it, however that is split. A message that the template writes differently from place
+    to place (as the last one, in history) is read where one of these reads right; what it refuses proves nothing.
     """
     probes = Probes(trace)
     for message in PROOFS:

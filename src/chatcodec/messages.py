@@ -21,6 +21,8 @@ Tool: TypeAlias = dict[str, Any]
 
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 """The names a message's reasoning goes by; the first that is given counts (transformers' order)."""
+TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+"""The content parts that are text, and the key that holds it."""
 MAX_DEPTH = 100
 MAX_BITS = 14_000
 """Python refuses to write longer integers in decimal."""

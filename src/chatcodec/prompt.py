@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from .adapting import TEXT_PARTS, media_kind
-from .messages import REASONING_FIELDS, Message, child_path
+from .adapting import media_kind
+from .messages import REASONING_FIELDS, TEXT_PARTS, Message, child_path
 from .template.traced import TracedKey, TracedText, path_of
 
 UNSAID = frozenset(("role", "id", "tool_call_id", "type"))

@@ -14,8 +14,6 @@ from .passage import Passage
 from .state import Turn
 from .stream import CUT, LOOKAHEAD, NO, Broken, Cut, Reading, Record
 
-CUT_SHORT = "cut"
-"""The note of a start inside which the output ends."""
 READ_AGAIN = 4
 LEAST_READ_AGAIN = 4096
 NOISE = 256
@@ -60,7 +58,7 @@ class Attempts(Looking):
         try:
             start = yield from self._start(place)
         except Cut:
-            start = Start((), CUT_SHORT)
+            start = Start((), is_cut=True)
         if start is None:
             stream.go_back(record)
             return ""
@@ -111,8 +109,7 @@ class Attempts(Looking):
         form = self.grammar.call
         call = self.turn.new_call(strict=not strong, awaits_id=form.awaits_id, id_is_late=form.id_is_late, ahead=ahead)
         call.certain = bool(start.tokens) and is_certain(start.tokens[0])
-        if start.note != CUT_SHORT:
-            call.note(start.note)
+        call.note(start.note)
         return call
 
     def _start(self, place: Place) -> Reading[Start | None]:
@@ -133,7 +130,7 @@ class Attempts(Looking):
                 return start
             if end == CUT and (yield from stream.look(start.tokens[:1])) >= 0:
                 stream.position = len(stream.text)
-                return Start(start.tokens, CUT_SHORT)
+                return Start(start.tokens, is_cut=True)
         if grammar.is_unmarked:
             return (yield from self._announced_start())
         return (yield from self._noisy_start(place))
@@ -189,7 +186,7 @@ class Attempts(Looking):
         return True
 
     def _attempt(self, call: CallRecord, start: Start) -> Reading[tuple[Status, str]]:
-        if start.note == CUT_SHORT:
+        if start.is_cut:
             return "incomplete", ""
         reader = CallReader(self.stream, self.grammar, self.turn.schemas, call)
         try:
@@ -198,6 +195,7 @@ class Attempts(Looking):
             self.stream.position = len(self.stream.text)
             call.name = call.name or reader.pending
             if call.whole and self.turn.told != "length":
+                call.unclosed = True
                 call.note("the call's close is missing")
                 return "ok", ""
             return "incomplete", ""
@@ -279,7 +277,7 @@ class Attempts(Looking):
             call.say = events[-1].append
             status, _ = yield from self._attempt(call, start)
             raw = stream.kept(whole)
-            if status != "ok" or (call.whole and self.stream.ended and "close is missing" in "".join(call.notes)):
+            if status != "ok" or call.unclosed:
                 calls.clear()
                 break
             calls.append(call)
@@ -307,7 +305,7 @@ class Attempts(Looking):
             start = yield from self._start(place)
         except Cut:
             return None
-        return start if start is not None and start.note != CUT_SHORT else None
+        return start if start is not None and not start.is_cut else None
 
 
 class Brackets:

@@ -6,18 +6,18 @@ that this is a call, and not a text that quotes one.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
 from ..events import ArgumentsDelta, Event, Status, ToolCall, ToolCallEnd, ToolCallStart
+from . import call_ids
 from .format import Arguments, CallId, Index, JsonArguments, Literal, Name, Piece, TaggedArguments
 from .grammar import Grammar, tokens
 from .payloads import json_object, read
 from .payloads.reading import name as read_name
-from .payloads.reading import raw_value, whole_string
+from .payloads.reading import raw_value, unescaped, whole_string
 from .schemas import Reading as Type
 from .schemas import Schemas
 from .stream import CUT, NO, Broken, Cut, Reading, Stream
@@ -25,7 +25,6 @@ from .stream import CUT, NO, Broken, Cut, Reading, Stream
 LONGEST_NAME = 256
 NAME_STARTS = "_-"
 """What a function's name may begin with beside letters and digits."""
-_NAMING_ID = re.compile(r"(?:functions\.)?(.*?)(?::\d+)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,8 @@ class CallRecord:
         self.started = False
         self.foreign = False
         """The call is to no function at all."""
+        self.unclosed = False
+        """The output ended before the call's close."""
         self.whole = False
         """The arguments are complete beyond doubt, whatever of the call is missing."""
         self.is_too_long = False
@@ -292,8 +293,7 @@ class CallReader:
 
     def _key(self) -> Reading[str]:
         key = yield from json_object.key_of(self.stream, self.note)
-        text: str = json.loads(f'"{key}"')
-        return text
+        return unescaped(key)
 
     def _role(self, path: tuple[str, ...]) -> str:
         call = self.call.call
@@ -444,10 +444,9 @@ class CallReader:
         """Take an id; the name, where the id holds it."""
         self.record.identified(word)
         if step.names:
-            match = _NAMING_ID.fullmatch(word)
-            if match is None or not match[1]:
+            self.pending = call_ids.read(word) or ""
+            if not self.pending:
                 raise Broken("the id holds no name")
-            self.pending = match[1]
 
     def _closing(self) -> Reading[None]:
         closing = self.call.closing.tokens

@@ -14,7 +14,8 @@ from enum import Enum
 from typing import Any, assert_never
 
 from ..errors import UnsupportedInput
-from . import payloads
+from . import call_ids, payloads
+from .begun import begun
 from .format import (
     WHITESPACE,
     Arguments,
@@ -64,7 +65,7 @@ class Begun:
 
 
 def begin(format: TurnFormat, prompt: str | None = None) -> Begun:
-    tail = _tail(format, format.prompt if prompt is None else prompt)
+    tail = begun(format, format.prompt if prompt is None else prompt)
     section = format.reasoning
     if section is None:
         return Begun(State.NOT_BEGUN, tail)
@@ -72,15 +73,6 @@ def begin(format: TurnFormat, prompt: str | None = None) -> Begun:
     if closed > opened:
         return Begun(State.CLOSED, tail)
     return Begun(State.OPEN if opened >= 0 else State.NOT_BEGUN, tail)
-
-
-def _tail(format: TurnFormat, prompt: str) -> str:
-    place = prompt.rfind(format.header)
-    if place < 0:
-        return ""
-    tail = prompt[place + len(format.header) :]
-    over = (*map(_core, format.ends), *format.next_turns)
-    return "" if any(mark and mark in tail for mark in over) else tail
 
 
 def _last(marker: str, tail: str) -> int:
@@ -249,10 +241,8 @@ def _piece(piece: Piece, said: SaidCall, in_json: bool, after: tuple[Piece, ...]
 
 def _naming_id(said: SaidCall) -> str:
     """The call's own id if it is one that tells the name, since its number may count through the conversation."""
-    start = f"functions.{said.name}:"
     own = said.id or ""
-    number = own.removeprefix(start)
-    return own if own.startswith(start) and number.isdecimal() and number.isascii() else f"{start}{said.index}"
+    return own if call_ids.is_written(own, said.name) else call_ids.write(said.name, said.index)
 
 
 def _word(text: str, path: str, in_json: bool, after: tuple[Piece, ...]) -> str:

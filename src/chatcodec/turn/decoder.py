@@ -18,11 +18,12 @@ from ..errors import UnsupportedInput
 from ..events import Event, FinishReason, ToolCall
 from ..messages import Message, Tool
 from . import channels, sections
+from .begun import begun
 from .calls import Limits
 from .checks import check
 from .controls import Controls
-from .format import WHITESPACE, TurnFormat
-from .grammar import Grammar, grammar
+from .format import TurnFormat
+from .grammar import grammar
 from .schemas import Schemas
 from .state import Turn
 
@@ -103,7 +104,7 @@ class Decoder:
             marks = grammar(form)
             self._turn = Turn(marks, prompt, self._schemas, self._limits, control)
             read = channels.read if form.channels else sections.read
-            self._turn.begin(read(self._turn), _said(marks, prompt))
+            self._turn.begin(read(self._turn), begun(form, prompt))
         if kind is not self._kind:
             raise UnsupportedInput("output", "text and ids cannot be mixed in one turn")
         return self._turn
@@ -147,25 +148,3 @@ class Decoder:
         if self._turn is not None:
             self._turn.write(message)
         return message
-
-
-def _is_over(grammar: Grammar, said: str) -> bool:
-    """Whether the turn that the prompt begins is one that it ends too."""
-    ends = [edge.tokens[:1] for edge in grammar.ends] + [turn[:1] for turn in grammar.next_turns]
-    return any(mark in said for marks in ends for mark in marks)
-
-
-def _said(grammar: Grammar, prompt: str) -> str:
-    """What the prompt has already written of the turn."""
-    header = grammar.format.header
-    place = prompt.rfind(header) if header else -1
-    if place >= 0:
-        said = prompt[place + len(header) :]
-        return "" if _is_over(grammar, said) else said
-    core = header.strip(WHITESPACE)
-    place = prompt.rfind(core) if core else -1
-    if place >= 0:
-        return prompt[place + len(core) :].lstrip(WHITESPACE)
-    marks = [edge.tokens[0] for edge in (grammar.reasoning_open, grammar.reasoning_close) if edge.tokens]
-    places = [prompt.rfind(mark) for mark in marks]
-    return prompt[min((place for place in places if place >= 0), default=len(prompt)) :]

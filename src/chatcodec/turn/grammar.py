@@ -60,6 +60,8 @@ class Start:
 
     tokens: tuple[str, ...]
     note: str = ""
+    is_cut: bool = False
+    """The output ends inside of it."""
 
 
 class CallGrammar:

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import UnsupportedInput
-from ..messages import MAX_DEPTH, REASONING_FIELDS, child_path
+from ..messages import MAX_DEPTH, REASONING_FIELDS, TEXT_PARTS, child_path
 from .payloads import values
-
-TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 
 
 @dataclass(frozen=True, slots=True)

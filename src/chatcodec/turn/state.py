@@ -80,9 +80,7 @@ class Turn:
                 self.control.count(text, self.stream.offset + self.stream.unread)
             self.stream.append(text)
             self._advance()
-        events = self.events.copy()
-        self.events.clear()
-        return events
+        return self._taken()
 
     def close(self, told: FinishReason | None) -> list[Event]:
         if self.reason is None:
@@ -93,7 +91,7 @@ class Turn:
         return self._taken()
 
     def _taken(self) -> list[Event]:
-        events = list(self.events)
+        events = self.events.copy()
         self.events.clear()
         return events
 

@@ -14,7 +14,7 @@ from ...errors import UnsupportedInput
 from ..format import BareArguments
 from ..grammar import markers
 from ..stream import Broken, Cut, Reading, Stream
-from .reading import MAX_DEPTH, Caller, at_close, name, scalar_end, strict
+from .reading import MAX_DEPTH, Caller, at_close, name, scalar_end, strict, unescaped
 from .values import Spelling
 
 UNFIT = re.compile(r"""[,:\[\]{}"]|^\s|\s$""")
@@ -75,7 +75,7 @@ class _Reader:
             raise Broken("a key has no colon")
         if len(text) > 1 and text[0] == text[-1] == '"':
             text = text[1:-1]
-        return json.dumps("".join(map(_unescaped, quoted)) if quoted else text, ensure_ascii=False)
+        return json.dumps("".join(map(unescaped, quoted)) if quoted else text, ensure_ascii=False)
 
     def value(self, emit: Callable[[str], None]) -> Reading[None]:
         stream = self.stream
@@ -163,8 +163,3 @@ class _Reader:
 
 
 _SPELLED = {"True": "true", "False": "false", "None": "null"}
-
-
-def _unescaped(inside: str) -> str:
-    text: str = json.loads(f'"{inside}"')
-    return text

@@ -14,8 +14,8 @@ from ..format import TaggedArguments
 from ..grammar import Edge, Markers, markers, tokens
 from ..passage import Passage
 from ..relaxed import relaxed_json
+from ..schemas import PLAIN
 from ..schemas import Reading as Type
-from ..schemas import Schemas
 from ..stream import CUT, NO, Broken, Cut, Reading, Stream
 from .reading import LONGEST_NAME, Caller, at_close, raw_value, strict, take_name
 from .values import json_type, spell
@@ -23,7 +23,6 @@ from .values import json_type, spell
 CDATA = ("<![CDATA[", "]]>")
 
 _CONTAINERS = frozenset({"array", "object", "null"})
-_UNTYPED = Schemas(None).argument("", "")
 
 
 def write(payload: TaggedArguments, arguments: dict[str, Any]) -> str:
@@ -108,7 +107,7 @@ class _Reader:
             return None
         declared = self.call.type_of(key)
         if self.payload.kinds:
-            return _UNTYPED if declared.text_only else declared
+            return PLAIN if declared.text_only else declared
         return None if declared.text_only and self.payload.strings == "raw" else declared
 
     def _close(self, written: str) -> Edge:
@@ -120,7 +119,7 @@ class _Reader:
         if type_ is not None and type_.kinds <= _CONTAINERS and (yield from self._container(type_, close)):
             return
         firsts = markers(close.tokens[0], self.opening[0], *self.call.closing_firsts())
-        value = _Value(self.call, type_, len(close.lead), quoted=self.payload.strings != "raw")
+        value = _Value(self.call, type_, quoted=self.payload.strings != "raw")
         passage = Passage(value.write, hold=len(close.lead))
         if self.payload.cdata and (yield from self.stream.look(CDATA[:1])) >= 0:
             yield from self.stream.take(CDATA[:1])
@@ -220,7 +219,7 @@ LONGEST_KEY = LONGEST_NAME
 class _Value:
     """A value on its way to JSON: a string goes out as it comes in, any other when it is whole."""
 
-    def __init__(self, call: Caller, type_: Type | None, hold: int, quoted: bool) -> None:
+    def __init__(self, call: Caller, type_: Type | None, *, quoted: bool) -> None:
         self._call = call
         self._type = type_
         self._quoted = quoted
