@@ -23,9 +23,7 @@ MEDIA_ALIASES = (("image", "image_url"), ("audio", "input_audio"), ("video", "vi
 
 def adapt(messages: list[Message], tools: list[Tool] | None, takes: Capabilities) -> tuple[list[Message], Any]:
     """The messages and tools that are rendered in place of the given ones. Raises `UnsupportedInput`."""
-    adapted = [
-        _message(alias_reasoning(message), f"messages[{index}]", takes) for index, message in enumerate(messages)
-    ]
+    adapted = [_message(message, f"messages[{index}]", takes) for index, message in enumerate(messages)]
     _identify(adapted, takes)
     if takes.tool_name_needed:
         for call, answer in _answers(adapted):

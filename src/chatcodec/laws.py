@@ -239,12 +239,3 @@ def _number(value: Any) -> dict[str, str]:
 
 def _plain(value: Any) -> str:
     return json.dumps(value, ensure_ascii=True, sort_keys=True, default=_number)
-
-
-__all__ = [
-    "CounterExample",
-    "composing_undoes_decoding",
-    "decoding_undoes_composing",
-    "said",
-    "splitting_changes_nothing",
-]

@@ -463,6 +463,3 @@ class CallReader:
 
 def _stop_before(*characters: str) -> re.Pattern[str]:
     return re.compile(r"[\s" + re.escape("".join(characters)) + "\udc00-\udfff]")
-
-
-__all__ = ["CUT", "CallReader", "CallRecord", "Limits"]

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .format import WHITESPACE, Arguments, Call, CallId, Calls, Index, Literal, Name, Piece, Section, TurnFormat
+from .format import WHITESPACE, Arguments, Call, CallId, Calls, Literal, Name, Piece, Section, TurnFormat
 
 SENTINELS = range(0xDC00, 0xE000)
 """Characters that stand for control tokens in output that comes as ids. No decoded text holds them."""
@@ -214,18 +214,3 @@ def markers(*names: str) -> Markers:
 @lru_cache(maxsize=256)
 def grammar(turn: TurnFormat) -> Grammar:
     return Grammar(turn)
-
-
-__all__ = [
-    "SENTINELS",
-    "CallGrammar",
-    "Edge",
-    "Grammar",
-    "Index",
-    "Markers",
-    "Name",
-    "Start",
-    "grammar",
-    "markers",
-    "tokens",
-]

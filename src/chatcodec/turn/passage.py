@@ -97,6 +97,3 @@ class Passage:
     def forget(self) -> None:
         """Drop what is held back: it was the prompt's."""
         self._held.clear()
-
-
-__all__ = ["Passage"]
