@@ -591,6 +591,7 @@ n is integer, f is integer, yes is integer, xs is iterable, s is iterable, n is 
 null is iterable
 'abc' is lower, s is lower, 'ABC' is upper, s is upper, n is lower
 d is mapping, xs is mapping, s is mapping, null is mapping, null is none, n is none, nosuch is none
+-2 is none, (- +2) is none, -2 is defined
 n is number, f is number, yes is number, s is number, xs is sequence, s is sequence, d is sequence,
 n is sequence, range(2) is sequence
 n is sameas n, null is sameas none, yes is sameas(true), s is sameas(s), 1 is sameas 1.0, 1 is sameas true

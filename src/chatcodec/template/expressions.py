@@ -334,8 +334,7 @@ class ExpressionWriter(CodeGenerator):
     def visit_Test(self, node: nodes.Test, frame: Frame) -> None:
         self._known("test", node, frame)
         inline = INLINE_TESTS.get(node.name)
-        literal = isinstance(node.node, nodes.Literal)
-        if inline is not None and not literal and not (node.args or node.kwargs or node.dyn_args or node.dyn_kwargs):
+        if inline is not None and not _is_literal(node.node) and not (node.args or node.kwargs or node.dyn_args or node.dyn_kwargs):
             self.write(self._defined(node, frame) or inline.format(self._source(node.node, frame)))
             return
         self.write(f"x_{node.name}(" if node.name in self.environment.tests else f"no_test({node.name!r}, ")
@@ -470,3 +469,10 @@ def _is_one(node: nodes.Node) -> bool:
 
 def _lookup(node: nodes.Expr) -> str:
     return "attribute" if isinstance(node, nodes.Getattr) else "item"
+
+
+def _is_literal(node: nodes.Node) -> bool:
+    """Whether Python would warn of `is` behind it: a literal, signed or not."""
+    while isinstance(node, nodes.Neg | nodes.Pos):
+        node = node.node
+    return isinstance(node, nodes.Literal)
