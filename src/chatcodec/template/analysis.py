@@ -30,6 +30,10 @@ def is_generation(node: nodes.Node) -> bool:
     return isinstance(node, nodes.CallBlock) and isinstance(node.call.node, nodes.ExtensionAttribute)
 
 
+def has_generation(tree: nodes.Template) -> bool:
+    return any(map(is_generation, tree.find_all(nodes.CallBlock)))
+
+
 def terms(node: nodes.BinExpr, kind: type[nodes.BinExpr] = nodes.Add) -> list[nodes.Expr]:
     """`a + b + c` as a list; long chains would nest Python's parentheses too deep."""
     terms = []

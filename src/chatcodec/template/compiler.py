@@ -3,8 +3,8 @@
 The code generator of jinja2 is told by `Environment.code_generator_class`; ours keeps its scoping (frames, symbols)
 to the letter and writes everything else anew: text goes to lists instead of generators, attributes of plain dicts
 are read inline, loops that only ask for their index count it themselves, and whatever may be expensive is a call
-into the runtime, which pays for it. The module's names are bound twice, to `runtime` (plain strings) and to
-`tracing` (traced text); the code is the same.
+into the runtime, which pays for it. The module's names are bound to `runtime` (plain strings) or to `tracing` (traced
+text, or text in which the output of generation blocks is marked); the code is the same.
 
 Of the module: `root(_m, ctx)` gives the text; `_m` is the render's `Meter`, `ctx` the variables by name. What starts
 with `l_` is a variable of the template, with `t_` a temporary, with `f_` a filter and with `x_` a test.
@@ -89,7 +89,7 @@ class Compiler(ExpressionWriter):
             self.writeline(f"g_{constant} = resolve({constant!r}, missing)")
         self.enter_frame(frame)
         self.blockvisit(node.body, frame)
-        self._leave(frame)
+        self._leave(node, frame)
         self.outdent()
 
     def _enter(self, node: Any) -> None:
@@ -97,9 +97,12 @@ class Compiler(ExpressionWriter):
         self.writeline(f"_m.steps -= {cost_of(node.body)}; _m.depth -= 1")
         self.writeline("if _m.steps < 0 or _m.depth < 0: _m.overrun()")
 
-    def _leave(self, frame: Frame) -> None:
+    def _leave(self, node: nodes.Node, frame: Frame) -> None:
         self.writeline("_m.depth += 1")
-        self.return_buffer_contents(frame)
+        if is_generation(node):
+            self.writeline(f"return generated(_m, {frame.buffer})")
+        else:
+            self.return_buffer_contents(frame)
 
     def indent(self) -> None:
         super().indent()
@@ -354,7 +357,7 @@ class Compiler(ExpressionWriter):
         self.enter_frame(frame)
         self._defaults(node, frame)
         self.blockvisit(node.body, frame)
-        self._leave(frame)
+        self._leave(node, frame)
         self.outdent()
         return name, reference
 

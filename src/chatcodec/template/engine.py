@@ -13,9 +13,10 @@ from jinja2.exceptions import TemplateSyntaxError
 
 from ..errors import BudgetExceeded, TemplateError, TooDeep
 from . import runtime
+from .analysis import has_generation
 from .budget import Budget, Meter, current_meter
 from .environment import GLOBALS, RaisedByTemplate, token_limit
-from .traced import TracedText, wrap
+from .traced import Spans, TracedText, wrap
 
 Root = Callable[[Meter, dict[str, Any]], str]
 
@@ -24,7 +25,8 @@ class Template:
     """A chat template.
 
     `source` is its Jinja text, `name` what errors call it, `constants` are variables that count as its own writing
-    (the special tokens). Raises `TemplateError` where the text does not compile.
+    (the special tokens). `has_generation` tells whether the template uses `{% generation %}`. Raises `TemplateError`
+    where the text does not compile.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Template:
         limit = token_limit.set(self.budget.tokens)
         try:
             tree = runtime.ENVIRONMENT.parse(source)
+            self.has_generation = has_generation(tree)
             self._code, self._lines, self.variables = _compile(tree, name)
         except TemplateSyntaxError as error:
             raise TemplateError(error.message or "syntax error", template=name, line=error.lineno) from error
@@ -67,6 +70,21 @@ class Template:
         """`trace`, for variables that are traced already."""
         return TracedText.of(self._run(self._traced, variables))
 
+    def generation(self, **variables: Any) -> list[tuple[int, int]] | None:
+        """Where, in the text that `render` gives for these variables, the output of generation blocks stands.
+
+        The ranges, (start, end) in characters, are in order, do not overlap, and none is empty; a block inside another
+        is part of it. What is left of a block's output after trimming or cutting is still the block's; what the
+        template puts into it afterwards (`replace`, `indent`) is not, and leaves a gap; output that is never printed,
+        or that goes through bytes (`encode`), has no range. None where the template has no generation blocks, and
+        where it writes another text each time (random words, the time), so that the output cannot be located. Raises
+        as `render` does.
+        """
+        if not self.has_generation:
+            return None
+        text = TracedText.of(self._run(self._marked, variables))
+        return _ranges(text.origins) if text == self.render(**variables) else None
+
     def _run(self, root: Root, variables: dict[str, Any]) -> str:
         meter = Meter(self.budget, variables)
         token = current_meter.set(meter)
@@ -86,6 +104,12 @@ class Template:
         from . import tracing
 
         return self._bind(tracing.namespace())
+
+    @cached_property
+    def _marked(self) -> Root:
+        from . import tracing
+
+        return self._bind(tracing.marking_namespace())
 
     def _bind(self, names: dict[str, Any]) -> Root:
         exec(self._code, names)
@@ -121,6 +145,18 @@ class Template:
 
     def __repr__(self) -> str:
         return f"Template(name={self.name!r}, {len(self.source)} characters)"
+
+
+def _ranges(spans: Spans) -> list[tuple[int, int]]:
+    """The ranges of `spans`; those of one origin that touch are one."""
+    ranges: list[tuple[int, int]] = []
+    last = None
+    for start, end, origin in spans:
+        if origin is last and ranges[-1][1] == start:
+            start = ranges.pop()[0]
+        ranges.append((start, end))
+        last = origin
+    return ranges
 
 
 def _compile(tree: nodes.Template, name: str) -> tuple[CodeType, list[tuple[int, int]], frozenset[str]]:

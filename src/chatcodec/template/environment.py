@@ -37,7 +37,7 @@ class RaisedByTemplate(JinjaError):
 
 
 class GenerationTag(Extension):
-    """`{% generation %}…{% endgeneration %}`: what the model writes, to transformers; the text is the same without."""
+    """`{% generation %}…{% endgeneration %}`: marks what the model writes; the text is the same without."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
 

@@ -492,6 +492,7 @@ _NAMES: dict[str, Any] = {
     },
     **{function.__name__: function for function in (sequence, known, call_method, call, no_filter, no_test)},
     **direct_methods(TEXT, METHODS, call_method),
+    "generated": join,
     "attribute": attribute,
     "item": item,
     "TEXT": TEXT,

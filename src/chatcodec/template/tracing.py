@@ -1,4 +1,7 @@
-"""What compiled templates call when the render is traced: `runtime`'s names, with those that make text replaced."""
+"""What compiled templates call when the render is traced: `runtime`'s names, with those that make text replaced.
+
+Traced are the variables, or, where these are plain, the output of generation blocks: then each is an origin.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,10 @@ from .traced import (
     spans_of,
     untraced,
     within,
+    wrap,
 )
 
-__all__ = ["namespace"]
+__all__ = ["marking_namespace", "namespace"]
 
 TEXT = (str, Traced, TracedKey)
 
@@ -297,11 +301,22 @@ def namespace() -> dict[str, Any]:
     return dict(_NAMES)
 
 
+def marking_namespace() -> dict[str, Any]:
+    """The same, to be given plain variables: only what a generation block printed is traced, as one text by itself."""
+    return {**_NAMES, "generated": _marked}
+
+
+def _marked(meter: Meter, parts: Sequence[str]) -> str:
+    text: str = wrap(runtime.join(meter, parts), None, "generation")
+    return text
+
+
 _NAMES: dict[str, Any] = {
     **runtime.namespace(),
     **runtime.install(ENVIRONMENT, FILTERS, _TESTS),
     **{function.__name__: function for function in (join, text, add, modulo)},
     **runtime.direct_methods(TEXT, METHODS, call_method),
+    "generated": join,
     "call": call,
     "call_method": call_method,
     "attribute": ENVIRONMENT.getattr,
