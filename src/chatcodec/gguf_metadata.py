@@ -1,9 +1,9 @@
 """The head of a GGUF file: its metadata, read without its tensors.
 
-In: a path, and which keys are wanted. Out: those keys with their values. GGUF versions 2 and 3 are read,
-in either byte order. What holds: nothing is allocated by what the file claims, no more than
-`METADATA_LIMIT` bytes are read of a file of any size, and whatever is wrong with the file is a
-`SourceError` that says where.
+In: a path, and which keys are wanted. Out: those keys with their values, arrays unread until they are asked
+for all they hold, or for a few strings. GGUF versions 2 and 3 are read, in either byte order. What holds:
+nothing is allocated by what the file claims, no more than `METADATA_LIMIT` bytes are read of a file of any
+size, and whatever is wrong with the file is a `SourceError` that says where.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 
 @dataclass(frozen=True)
 class Array:
-    """An array of the metadata, left unread where it stands; `pick` reads single strings of it."""
+    """An array of the metadata, left unread where it stands: `pick` reads single strings of it, `texts` and `numbers`
+    the whole of it. All raise `SourceError` where it is not an array of that, or a string is no text."""
 
     header: _Header = field(repr=False)
     key: str
@@ -41,14 +42,8 @@ class Array:
         return self.length
 
     def pick(self, indices: Collection[int]) -> dict[int, str]:
-        """The strings at these indices, by index; indices outside the array are left out.
-
-        Raises `SourceError` where this is not an array of strings, or such a string is no text.
-        """
-        header = self.header
-        header.at, header.key = self.start, self.key
-        if self.kind != _STRING:
-            raise header.error("this is not an array of strings")
+        """The strings at these indices, by index; indices outside the array are left out."""
+        header = self._strings()
         wanted = {index for index in indices if 0 <= index < self.length}
         picked: dict[int, str] = {}
         last = -1
@@ -57,6 +52,34 @@ class Array:
             picked[index] = header.text(TEXT_LIMIT)
             last = index
         return picked
+
+    def texts(self, limit: int) -> list[str]:
+        """All the strings, if there are no more than `limit`."""
+        header = self._strings()
+        self._check(limit)
+        return header.texts(self.length)
+
+    def numbers(self, limit: int) -> tuple[int | float, ...]:
+        """All the numbers, if there are no more than `limit`."""
+        header = self._at_start()
+        if self.kind not in _SCALARS:
+            raise header.error("this is not an array of numbers")
+        self._check(limit)
+        return struct.unpack_from(f"{header.order}{self.length}{_SCALARS[self.kind]}", header.data, self.start)
+
+    def _at_start(self) -> _Header:
+        self.header.at, self.header.key = self.start, self.key
+        return self.header
+
+    def _strings(self) -> _Header:
+        header = self._at_start()
+        if self.kind != _STRING:
+            raise header.error("this is not an array of strings")
+        return header
+
+    def _check(self, limit: int) -> None:
+        if self.length > limit:
+            raise self.header.error(f"an array of {self.length} values, more than the {limit} that are read")
 
 
 Value: TypeAlias = int | float | str | Array
@@ -155,6 +178,21 @@ class _Header:
             return self.data[start : self.at].decode("utf-8")
         except UnicodeDecodeError as error:
             raise self.error(f"a string is not UTF-8 ({error.reason})") from error
+
+    def texts(self, count: int) -> list[str]:
+        """The strings that stand here, which have been stepped over before."""
+        unpack = struct.Struct(self.order + "Q").unpack_from
+        data, at = self.data, self.at
+        found: list[str] = []
+        try:
+            for _ in range(count):
+                start = at + 8
+                at = start + unpack(data, at)[0]
+                found.append(data[start:at].decode())
+        except UnicodeDecodeError as error:
+            self.at = start
+            raise self.error(f"string {len(found)} of it is not UTF-8 ({error.reason})") from error
+        return found
 
     def value(self, kind: int) -> Value:
         """The value of type `kind` that stands here."""
