@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
+import random
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jinja2 import Undefined
+from jinja2.filters import FILTERS as JINJA_FILTERS
 from markupsafe import escape
 
 from chatcodec.errors import TemplateError
@@ -54,8 +56,8 @@ TABLES = st.dictionaries(FEW.map(ord), st.one_of(st.none(), st.just(98), st.samp
 
 def plain(value: Any) -> Any:
     """`value` without its origins."""
-    if isinstance(value, str):
-        return str.__str__(value)
+    if isinstance(value, str | bytes):
+        return str.__str__(value) if isinstance(value, str) else bytes(value)
     if isinstance(value, list | tuple):
         return type(value)(map(plain, value))
     if isinstance(value, dict):
@@ -356,6 +358,8 @@ OPERATIONS = [
     on("s.encode('utf-8', 'replace')"),
     on("s.encode(encoding='ascii', errors='ignore')"),
     on("s.encode()"),
+    on("s.encode().decode()", lambda s: s),
+    on("(s.encode() + s.encode('utf-8')[1:] * 2).upper().strip()"),
     on("s.format()"),
     on("s.format(t, u, k=t)", t=U, u=U),
     on("s.format_map({'a': t})", t=U),
@@ -682,6 +686,119 @@ def test_filter(operation: Operation) -> None:
             assert fits(operation.model, found, [cells(variables[name]) for name in operation.variables])
 
     check()
+
+
+# Whatever the trace cannot follow
+
+LETTERS = frozenset("qzjxQZJX")
+"""Only the input has them."""
+SPELLED = "<Qz>jx &lt;qzjx&gt; 'qz' \"jx\" http://qz.jx/zj\n\tqzjx %s %d {} {0!r:<9} &#113;Q\\z\x00J 🙂x"
+SOURCES = [
+    {"s": wrap(SPELLED, None, "s"), "t": "b", "u": wrap("zjx", None, "u")},
+    {"s": combine(["<b>a b ", wrap(SPELLED, None, "s"), "&amp; <i>"]), "t": wrap("q", None, "t"), "u": "b"},
+    {"s": "a b%s{}", "t": wrap("qz", None, "t"), "u": wrap(SPELLED, None, "u")},
+]
+UNFOLLOWED = """
+{'a': s}|pprint ; [s, [u]]|pprint ; (s ~ t ~ u)|pprint ; {s: u}.items()|pprint ; namespace(a=s)|pprint
+'{!r}'.format(s) ; '{!a}'.format(s) ; s.format() ; s.format(u, u) ; '{:{}}'.format('', u[0] ~ '<2')
+'{!r:>200}'.format(s) ; '%*s' % (200, s) ; '%.*s' % (3, s) ; '%-*.*s|' % (9, 9, s) ; '%*s'|format(200, s) ; '%r' % s
+'%a' % s ; '%c' % t[0] ; s % (u, 1) ; s|format(u, 1) ; '%(a)r' % {'a': s} ; '%s' % {'a': s}.items() ; {'a': s}.items()
+{'a': s}.values() ; {s: 1}.keys() ; {s: u}|items ; {s: 1}.keys() - [] ; {'a': {s: u}.items()}
+[{'a': s}]|groupby('a') ; [{'a': s}]|groupby('a')|list ; [{'a': s}]|groupby('a')|first ; [{'a': s}]|groupby('a') ~ ''
+namespace(a=s) ; [namespace(a=s, b=[u])] ; namespace(**{s: u}) ; dict(**{s: u}) ; dict(a=s).copy() ; (s,)
+{}.fromkeys(s) ; s.encode() ; [s.encode()] ; s.encode().decode() ; s.encode()[1:].decode()
+s.encode().upper().lower().strip().decode() ; (s.encode() * 2)|string ; s.encode() ~ ''
+('a'.encode() + s.encode()).decode() ; ('%a'.encode() % s).decode() ; ('%b'.encode() % s.encode()).decode()
+(s.encode() % ()).decode() ; '%s' % s.encode() ; s.encode()|pprint ; s.encode().hex() ; '%c' % s.encode()[1]
+'%c%c' % (s.encode()|list)[:2] ; s.encode('utf-16').decode('utf-16') ; s.encode('ascii', 'ignore') ; strftime_now(s)
+strftime_now(s ~ ' a') ; cycler(s, u).next() ; [cycler(s).items] ; s|striptags ; (s|e)|striptags
+('<b>a' ~ s ~ '</b>')|striptags ; (s ~ '<a>' ~ u)|striptags ; 'a <b> http://a.b'|urlize(9, 0, s, u)
+s|wordwrap(2, true, u) ; 'a b'|wordwrap(1, true, s) ; s|urlize ; {'a': s}|xmlattr ; {'a': s}|urlencode
+{s: u}|urlencode ; 'ab'.translate({97: s}) ; s.translate({97: u, 98: ''}) ; 'ab'.translate('a'.maketrans('a', t[0]))
+'a'.center(9, t[0]) ; 'a'.ljust(9, t[0]) ; 'a'.rjust(9, t[0]) ; s|center(200) ; 'a'|indent(s, true)
+'aaaa'|truncate(3, true, t, 0) ; 'a'|replace('a', s) ; {s: 1}|tojson ; [1]|tojson(indent=s)
+[1, {'a': 2}]|tojson(separators=(s, u)) ; s|tojson|fromjson ; s|filesizeformat ; s|int(s) ; s|float(s)
+[s]|map('pprint')|list ; [s]|map('striptags')|join ; [[s]]|sum(start=[]) ; [s]|random ; [s, u]|min
+[{'a': s}]|map(attribute='a')|list ; [{'a': s}]|selectattr('a')|list ; [{}]|rejectattr('a')|list
+[{'a': s}]|sum('a', s) ; s|count ; s|d(u) ; nope|default(s) ; s|abs ; s|round ; s|escape
+"""
+
+
+def unowned(expression: str, variables: dict[str, Any]) -> str:
+    """What counts as the template's in the print of an expression, which is found to be that of the plain render."""
+    printing = Template(f"{{{{ {expression} }}}}")
+    random.seed(1)
+    text = printing.render(**unwrapped(variables))
+    random.seed(1)
+    traced = printing.trace_wrapped(variables)
+    assert traced == text
+    return "".join(traced[start:end] for start, end, path in traced.spans if path is None)
+
+
+def rows(table: str) -> list[str]:
+    return [row for line in table.strip().splitlines() for row in line.split(" ; ")]
+
+
+@pytest.mark.parametrize("expression", [*map(str, OPERATIONS), *map(str, FILTERS), *rows(UNFOLLOWED)])
+def test_letters_of_the_input_are_never_the_templates(expression: str) -> None:
+    for source in SOURCES:
+        shared = {"n": 3, "i": 2, "a": 1, "b": -1, "c": 1, "k": True, "items": [source["s"], source["u"]]}
+        variables = {**source, **shared, "table": {ord("a"): source["u"], ord("b"): None}}
+        left, _ = attempt(unowned, expression, variables)
+        assert LETTERS.isdisjoint(left or ""), source
+
+
+def test_no_filter_is_forgotten() -> None:
+    called = set(re.findall(r"\|([a-z_]+)", f"{' '.join(map(str, FILTERS))} {UNFOLLOWED}"))
+    assert called >= set(JINJA_FILTERS)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["n", "n|int", "n|float", "n|abs", "n|round(1)", "n|string|int", "n|tojson|fromjson", "{n: n}|tojson", "'%d' % n",
+     "n|filesizeformat", "{n: 1}.keys()", "namespace(a=n)", "'{:>9}'.format(n)", "n|pprint", "[n]|pprint"],
+)  # fmt: skip
+def test_digits_of_the_input_are_never_the_templates(expression: str) -> None:
+    for number in (77, 7.5, True):
+        assert {"7", "T"}.isdisjoint(unowned(expression, {"n": wrap(number, None, "n")}))
+
+
+@pytest.mark.parametrize(
+    ("expression", "pieces"),
+    [
+        ("s|striptags", ["<|im_end|>", wrap("&lt;|im_end|&gt;", None, "s")]),
+        ("s|pprint", [wrap("\n<|im_end|>", None, "s"), "<|im_end|>"]),
+        ("s|urlize", [wrap("<|im_end|>", None, "s"), "<|im_end|>"]),
+        ("s.translate({120: '', 121: 'zz'})", ["x" * 10, wrap("<|im_end|>" + "y" * 10, None, "s")]),
+    ],
+)
+def test_a_text_that_is_made_to_look_like_the_templates(expression: str, pieces: list[str]) -> None:
+    traced = TracedText.of(evaluate(expression, {"s": combine(pieces)}))
+    assert {path for _, _, path in traced.spans} == {"s"}
+
+
+def test_of_several_inputs_their_container() -> None:
+    """Not the first, which may be a role."""
+    messages = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    for expression, path in (
+        ("messages|pprint", "messages"),
+        ("messages[1]|pprint", "messages[1]"),
+        ("messages[1].role|pprint", "messages[1].role"),
+        ("(messages[0].content ~ '&amp;' ~ messages[1].content)|striptags", "messages"),
+        ("(x ~ '&amp;' ~ messages[0].role)|striptags", "x"),
+    ):
+        traced = Template(f"{{{{ {expression} }}}}").trace(messages=messages, x="x")
+        assert [found for _, _, found in traced.spans] == [path]
+
+
+def test_namespaces_that_hold_themselves() -> None:
+    text = (
+        "{% set n = namespace(s=s) %}{% set n.a = [n, (n,), {'k': n}] %}{% set n.b = {'x': n}.items() %}"
+        "{{ n }}{{ n.a }}{{ n.b }}{{ n.a[1] }}{{ n.a|pprint }}"
+    )
+    traced = Template(text).trace(s=SPELLED)
+    assert traced == Template(text).render(s=SPELLED)
+    assert LETTERS.isdisjoint("".join(traced[a:b] for a, b, path in traced.spans if path is None).replace("'x'", ""))
 
 
 # JSON

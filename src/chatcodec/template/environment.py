@@ -24,6 +24,7 @@ from ..errors import BudgetExceeded
 from .budget import current_meter
 from .compiler import Compiler
 from .objects import Namespace, TemplateDict
+from .traced import realign
 
 LONGEST_DATE_FORMAT = 1_000
 MOST_LOREM_WORDS = 10_000
@@ -86,7 +87,7 @@ def strftime_now(format: str) -> str:
     if len(format) > LONGEST_DATE_FORMAT:
         raise BudgetExceeded(f"a date format of {len(format):,} characters")
     current_meter.get().step(16 * len(format))
-    return (clock.get() or datetime.now()).strftime(format)
+    return realign((clock.get() or datetime.now()).strftime(format), format)
 
 
 def lipsum(n: int = 5, html: bool = True, min: int = 20, max: int = 100) -> str:

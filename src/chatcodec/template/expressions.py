@@ -334,7 +334,8 @@ class ExpressionWriter(CodeGenerator):
     def visit_Test(self, node: nodes.Test, frame: Frame) -> None:
         self._known("test", node, frame)
         inline = INLINE_TESTS.get(node.name)
-        if inline is not None and not _is_literal(node.node) and not (node.args or node.kwargs or node.dyn_args or node.dyn_kwargs):
+        given = node.args or node.kwargs or node.dyn_args or node.dyn_kwargs
+        if inline is not None and not given and not _is_literal(node.node):
             self.write(self._defined(node, frame) or inline.format(self._source(node.node, frame)))
             return
         self.write(f"x_{node.name}(" if node.name in self.environment.tests else f"no_test({node.name!r}, ")

@@ -8,16 +8,14 @@ from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any
 
 from .traced import (
-    Origin,
     Traced,
     TracedBool,
     TracedFloat,
     TracedInt,
     TracedKey,
+    as_input,
     by_segment,
     combine,
-    spans_of,
-    wrap_items,
     written,
 )
 
@@ -42,14 +40,7 @@ def dumps(
 
 def loads(text: str) -> Any:
     """`json.loads(text)`; what a traced text held has paths that go on from the text's own."""
-    value = json.loads(text)
-    spans = spans_of(text)
-    if not spans:
-        return value
-    origin: Origin = spans[0][2]
-    if isinstance(value, dict | list):
-        return wrap_items(value, origin)
-    return written(value, origin) if isinstance(value, str) else value
+    return as_input(json.loads(text), text)
 
 
 class _Writer:
@@ -126,10 +117,10 @@ def _float(value: float) -> str:
 def _key(key: Any) -> str:
     if key is None:
         return "null"
-    if key is True or key is False:
-        return "true" if key else "false"
+    if key is True or key is False or isinstance(key, TracedBool):
+        return _like("true" if key else "false", key)
     if isinstance(key, int):
-        return int.__repr__(key)
+        return _like(int.__repr__(key), key)
     if isinstance(key, float):
-        return _float(key)
+        return _like(_float(key), key)
     raise TypeError(f"keys must be str, int, float, bool or None, not {type(key).__name__}")

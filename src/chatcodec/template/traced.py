@@ -4,6 +4,9 @@ A `Traced` is a `str` in which ranges of characters carry an origin, the place i
 in no range were written by the template. Its methods are those of `str`, and what they return is traced again. Text
 in which nothing is traced is a plain `str`.
 
+Where a change cannot be followed, all that comes out belongs to the input that went in, or to the container of several:
+text that may be the input's never counts as the template's. Numbers that a template computes are its own.
+
 The strings and numbers of the input are their own origins: each knows the container that it stands in and its key
 there, and a range refers to it. A container's origin, and that of a null in it, is the tuple `(parent, key)`; a
 variable's parent is None.
@@ -18,6 +21,8 @@ from operator import index
 from typing import Any, Self, SupportsIndex, TypeAlias
 
 from markupsafe import escape
+
+from .objects import Namespace
 
 Origin: TypeAlias = Any
 Span: TypeAlias = tuple[int, int, Origin]
@@ -118,27 +123,57 @@ def recased(changed: str, text: str) -> str:
 
 
 def realign(result: str, source: str) -> str:
-    """Give `result`, made from `source` by some unknown change, the origins of the characters that it still has.
+    """`result`, made from `source` by some unknown change, traced.
 
-    What was added belongs to the character before which it stands, as an escape belongs to what it escapes.
+    Where only white space has changed, each character keeps its origin; else all belongs to the input in `source`.
     """
+    text = str.__str__(result)
     spans = spans_of(source)
-    if not spans or not result:
-        return str(result)
-    if len(result) == len(source):
-        return make(str(result), spans)
-    if len(spans) == 1 and spans[0][0] == 0 and spans[0][1] == len(source):
-        return make(str(result), ((0, len(result), spans[0][2]),))
-    owners = _owners(source)
-    text = str.__str__(source)
+    if not spans or text == source:
+        return make(text, spans)
+    if "".join(text.split()) != "".join(str.split(source)):
+        return written(text, origin_in(source))
+    letters: list[Origin | None] = []
+    gaps: list[Origin | None] = [None]  # who wrote of the white space in front of each letter
+    for character, owner in zip(str.__str__(source), _owners(source), strict=True):
+        if not character.isspace():
+            letters.append(owner)
+            gaps.append(None)
+        elif gaps[-1] is None:
+            gaps[-1] = owner
     found: list[Origin | None] = []
-    position = 0
-    for character in str(result):
-        ahead = text.find(character, position, position + 8)
-        if ahead >= 0:
-            position = ahead + 1
-        found.append(owners[min(max(position - (ahead >= 0), 0), len(owners) - 1)])
-    return make(str(result), _runs(found))
+    count = 0
+    for character in text:
+        found.append(gaps[count] if character.isspace() else letters[count])
+        count += not character.isspace()
+    return make(text, _runs(found))
+
+
+def claimed(text: str, *values: Any) -> str:
+    """`text`, in which all that has no owner belongs to the input in `values`."""
+    origin = origin_in(values)
+    if origin is None:
+        return text
+    return make(str.__str__(text), _runs([origin if owner is None else owner for owner in _owners(text)]))
+
+
+def origin_in(value: Any) -> Origin | None:
+    """Who wrote what a print of `value` has from the input: one string or number, or else the container of all.
+
+    It is not the first of them: that may be a role or a name, which others take for the template's own words.
+    """
+    if isinstance(value, TracedInt | TracedFloat | TracedBool):
+        return value
+    texts = (value,) if isinstance(value, str) else _printed(value)
+    found = {id(origin): origin for text in texts for _, _, origin in spans_of(text)}
+    if len(found) < 2:
+        return next(iter(found.values()), None)
+    container: Origin = None
+    for place, keys in enumerate(zip(*map(keys_of, found.values()), strict=False)):
+        if place and any(key != keys[0] for key in keys):
+            break
+        container = (container, keys[0])
+    return container
 
 
 def _owners(text: str) -> list[Origin | None]:
@@ -232,7 +267,11 @@ class Traced(str):
         return by_segment(self, str.title)
 
     def translate(self, table: Any) -> str:
-        return by_segment(self, lambda text: text.translate(table))
+        changed = str.translate(self, table)
+        spans = spans_of(self)
+        if len(spans) == 1 and spans[0][:2] == (0, len(self)):
+            return written(changed, spans[0][2])
+        return combine([_translated(character, table) for character in Traced.__iter__(self)])
 
     def expandtabs(self, tabsize: Any = 8) -> str:
         parts: list[str] = []
@@ -322,16 +361,16 @@ class Traced(str):
         return combine(parts)
 
     def ljust(self, width: SupportsIndex, fillchar: str = " ", /) -> str:
-        return _placed(str.ljust(self, width, fillchar), self, 0)
+        return _padded(str.ljust(self, width, fillchar), self, 0, fillchar)
 
     def rjust(self, width: SupportsIndex, fillchar: str = " ", /) -> str:
         text = str.rjust(self, width, fillchar)
-        return _placed(text, self, len(text) - len(self))
+        return _padded(text, self, len(text) - len(self), fillchar)
 
     def center(self, width: SupportsIndex, fillchar: str = " ", /) -> str:
         text = str.center(self, width, fillchar)
         padding = len(text) - len(self)
-        return _placed(text, self, padding // 2 + (padding & width.__index__() & 1))
+        return _padded(text, self, padding // 2 + (padding & width.__index__() & 1), fillchar)
 
 
 class TracedMarkup(Traced):
@@ -428,6 +467,23 @@ def _placed(text: str, inner: str, start: int) -> str:
     return make(text, tuple((start + first, start + last, origin) for first, last, origin in spans_of(inner)))
 
 
+def _padded(text: str, inner: str, start: int, fill: str) -> str:
+    if not isinstance(fill, Traced):
+        return _placed(text, inner, start)
+    return combine((fill * start, inner, fill * (len(text) - len(inner) - start)))
+
+
+def _translated(character: str, table: Any) -> str:
+    """`character.translate(table)`; what the table has from the input stays the input's."""
+    changed = str.translate(character, table)
+    if isinstance(character, Traced):
+        return by_segment(character, lambda _: changed)
+    try:
+        return claimed(changed, table[ord(character)])
+    except LookupError:
+        return changed
+
+
 def _located(text: str, pieces: list[str], separator: str | None) -> list[str]:
     """`pieces`, found in `text` one after the other."""
     if not isinstance(text, Traced):
@@ -458,16 +514,15 @@ def percent(template: str, values: Any) -> str:
         parts.append(piece(template, position, match.start()))
         position = match.end()
         if match["kind"] == "%":
-            parts.append("%")
+            parts.append(piece(template, position - 1, position))
             continue
-        if match["width"] == "*" or match["precision"] == "*":
-            return text
+        sizes = [positional.pop(0) for size in (match["width"], match["precision"]) if size == "*"]
         value = values[match["key"]] if match["key"] is not None else positional.pop(0)
-        formatted = str.__mod__(f"%{match['layout']}{match['kind']}", (value,))
+        formatted = str.__mod__(f"%{match['layout']}{match['kind']}", (*sizes, value))
         parts.append(within(formatted, value))
     parts.append(piece(template, position, len(template)))
     whole = combine(parts)
-    return whole if whole == text else text
+    return whole if whole == text else claimed(text, template, values)
 
 
 def within(formatted: str, value: Any) -> str:
@@ -475,9 +530,10 @@ def within(formatted: str, value: Any) -> str:
     text = as_text(value)
     if not isinstance(text, Traced):
         return formatted
-    start = str.find(formatted, text)
-    if start >= 0:
-        return _placed(formatted, text, start)
+    for shown in (text, combine(list(_printed(value)))):
+        start = str.find(formatted, shown)
+        if start >= 0:
+            return _placed(formatted, shown, start)
     return realign(formatted, text)
 
 
@@ -519,6 +575,46 @@ class TracedBool(int):
         return written(repr(self), self)
 
 
+class TracedBytes(bytes):
+    """The bytes of a traced text, and what is made of them."""
+
+    _text: str
+
+    @classmethod
+    def of(cls, value: Any, text: str) -> Any:
+        """`value`, made from the bytes of `text`, traced."""
+        if isinstance(value, str):
+            return realign(value, text)
+        if not isinstance(value, bytes) or not spans_of(text):
+            return as_input(value, text) if type(value) is int else value
+        traced = cls(value)
+        traced._text = text
+        return traced
+
+    def __iter__(self) -> Iterator[int]:
+        return iter([as_input(number, self._text) for number in bytes.__iter__(self)])
+
+    def __radd__(self, other: bytes) -> Any:
+        return TracedBytes.of(bytes.__add__(other, self), self._text)
+
+
+def _bytes_method(name: str) -> Callable[..., Any]:
+    method = getattr(bytes, name)
+
+    def run(self: TracedBytes, *args: Any, **kwargs: Any) -> Any:
+        return TracedBytes.of(method(self, *args, **kwargs), self._text)
+
+    run.__name__ = name  # by which the sandbox knows it
+    return run
+
+
+_MADE_OF_BYTES = """
+    __add__ __mul__ __rmul__ __mod__ __getitem__ __repr__ __str__ decode hex lower upper strip
+"""
+for _name in _MADE_OF_BYTES.split():
+    setattr(TracedBytes, _name, _bytes_method(_name))
+
+
 _NUMBERS: dict[type, Any] = {int: TracedInt, float: TracedFloat, bool: TracedBool}
 
 
@@ -542,6 +638,14 @@ def wrap(value: Any, parent: Origin, key: Any) -> Any:
     return value
 
 
+def as_input(value: Any, source: Any) -> Any:
+    """`value`, read off `source`, as the input in that has it: with paths that go on from there."""
+    origin = origin_in(source)
+    if origin is None:
+        return value
+    return wrap(value, *origin) if type(origin) is tuple else wrap(value, origin._parent, origin._key)
+
+
 def wrap_items(value: Any, origin: Origin) -> Any:
     """A copy of a container that stands at `origin`, with all that it holds wrapped."""
     if type(value) is dict:
@@ -563,32 +667,62 @@ def _leaf(kind: type[Traced], value: str, parent: Origin, key: Any) -> Traced:
 
 
 def as_text(value: Any) -> str:
-    """`str(value)`, traced also where strings stand inside lists and dicts."""
-    return combine(list(_printed(value))) if type(value) in (list, tuple, dict) else str(value)
+    """`str(value)`, traced also where strings stand inside containers."""
+    return combine(list(_printed(value))) if isinstance(value, _CONTAINERS) else str(value)
 
 
-def _printed(value: Any) -> Iterator[str]:
-    """`repr(value)` in pieces."""
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
+_BRACKETS: dict[type, tuple[str, str]] = {list: ("[", "]"), tuple: ("(", ")"), set: ("{", "}"), dict: ("{", "}")}
+_CONTAINERS = (*_BRACKETS, *_VIEWS, Namespace)
+
+
+def _printed(value: Any, outer: tuple[int, ...] = ()) -> Iterator[str]:
+    """`repr(value)` in pieces, for a value that stands in the containers with the ids `outer`."""
     kind = type(value)
-    if kind is list or kind is tuple:
-        yield "[" if kind is list else "("
-        for index, item in enumerate(value):
-            if index:
-                yield ", "
-            yield from _printed(item)
-        yield "]" if kind is list else ",)" if len(value) == 1 else ")"
-    elif kind is dict:
-        yield "{"
-        for index, (key, item) in enumerate(value.items()):
-            if index:
-                yield ", "
-            yield from _printed(key)
+    if kind in _BRACKETS:
+        yield from _bracketed(kind, value, outer)
+    elif isinstance(value, str):
+        yield from _quoted(value)
+    elif isinstance(value, TracedInt | TracedFloat | TracedBool):
+        yield str(value)
+    elif kind is Namespace:
+        yield "<Namespace "
+        yield from _printed(value._attrs, outer)
+        yield ">"
+    elif kind in _VIEWS:
+        inner = _printed(list(value), (*outer, id(value)))
+        yield from ("...",) if id(value) in outer else (kind.__name__, "(", *inner, ")")
+    elif isinstance(value, tuple):
+        plain, traced = repr(value), combine(list(_bracketed(tuple, value, outer)))
+        yield traced if traced == plain else claimed(plain, traced)
+    else:
+        yield repr(value)
+
+
+def _bracketed(kind: type, value: Any, outer: tuple[int, ...]) -> Iterator[str]:
+    start, end = _BRACKETS[kind]
+    if id(value) in outer:  # a namespace holds what holds it
+        yield f"{start}...{end}"
+        return
+    if kind is set and not value:
+        yield "set()"
+        return
+    outer = (*outer, id(value))
+    yield start
+    for place, item in enumerate(value):
+        if place:
+            yield ", "
+        yield from _printed(item, outer)
+        if kind is dict:
             yield ": "
-            yield from _printed(item)
-        yield "}"
-    elif isinstance(value, TracedMarkup):
+            yield from _printed(value[item], outer)
+    yield ",)" if kind is tuple and len(value) == 1 else end
+
+
+def _quoted(value: str) -> Iterator[str]:
+    if isinstance(value, TracedMarkup):
         yield "Markup("
-        yield from _printed(str(value))
+        yield from _quoted(str(value))
         yield ")"
     elif isinstance(value, Traced):
         quoted = repr(str.__str__(value))
@@ -596,22 +730,27 @@ def _printed(value: Any) -> Iterator[str]:
         mark = '"' if quoted[0] == "'" else "'"  # in front of it, each part is quoted as the whole is
         yield by_segment(value, lambda part: repr(mark + part)[2:-1])
         yield quoted[-1]
-    elif isinstance(value, TracedInt | TracedFloat | TracedBool):
-        yield str(value)
     else:
         yield repr(value)
 
 
-def path_of(origin: Origin) -> str:
-    """An origin as people write it: `messages[3].tool_calls[0].function.arguments.city`."""
+def keys_of(origin: Origin) -> list[Any]:
+    """Where an origin stands in the input, from the outside: the variable's name, then keys and indices."""
     keys = []
     node = origin
     while node is not None:
         parent, key = node if type(node) is tuple else (node._parent, node._key)
         keys.append(key)
         node = parent
-    path = str(keys[-1])
-    for key in reversed(keys[:-1]):
+    keys.reverse()
+    return keys
+
+
+def path_of(origin: Origin) -> str:
+    """An origin as people write it: `messages[3].tool_calls[0].function.arguments.city`."""
+    keys = keys_of(origin)
+    path = str(keys[0])
+    for key in keys[1:]:
         if isinstance(key, str):
             path += f".{key}" if _IDENTIFIER.match(key) else f"[{key!r}]"
         else:
@@ -627,6 +766,8 @@ def untraced(value: Any) -> Any:
         return bool(value)
     if isinstance(value, TracedInt | TracedFloat):
         return int(value) if isinstance(value, TracedInt) else float(value)
+    if isinstance(value, TracedBytes):
+        return bytes(value)
     if type(value) is dict:
         return {untraced(name): untraced(item) for name, item in value.items()}
     return type(value)(map(untraced, value)) if type(value) in (list, tuple) else value

@@ -1,12 +1,16 @@
 """What compiled templates call when the render is traced: `runtime`'s names, with those that make text replaced.
 
-Traced are the variables, or, where these are plain, the output of generation blocks: then each is an origin.
+Traced are the variables, or, where these are plain, the output of generation blocks: then each is an origin. What the
+trace cannot follow belongs to the input that went in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
+
+from jinja2.utils import url_quote
 
 from . import jsontext, runtime
 from .budget import Meter, current_meter
@@ -16,10 +20,14 @@ from .methods import Formatter, StringMethods, check_braces, check_percent, pay
 from .traced import (
     Traced,
     TracedBool,
+    TracedBytes,
     TracedKey,
     TracedMarkup,
     TracedMethods,
+    as_input,
     as_text,
+    by_segment,
+    claimed,
     combine,
     escaped,
     percent,
@@ -67,7 +75,8 @@ def modulo(meter: Meter, left: Any, right: Any) -> Any:
     if isinstance(left, str):
         check_percent(meter, left, right)
         return pay(meter, left % right if isinstance(left, TracedMarkup) else percent(left, right))
-    return runtime.modulo(meter, left, right)
+    result = runtime.modulo(meter, left, right)
+    return TracedBytes.of(result, as_text((left, right))) if isinstance(left, bytes) else result
 
 
 # -- JSON
@@ -92,20 +101,20 @@ def f_fromjson(meter: Meter, value: Any, /) -> Any:
 class _Formatter(Formatter):
     """`str.format` in traced pieces."""
 
-    def traced(self, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def traced(self, template: str, args: Sequence[Any], kwargs: Mapping[str, Any], numbers: Iterator[int]) -> str:
+        """`numbers` are those of the fields that have none."""
         parts: list[str] = []
-        number = 0
-        for literal, field, spec, conversion in self.parse(template):
+        for literal, field, spec, conversion in self.parse(str.__str__(template)):
             parts.append(literal)
             if field is None:
                 continue
             if field == "" or field[0] in ".[":
-                field, number = f"{number}{field}", number + 1
+                field = f"{next(numbers)}{field}"
             value, _ = self.get_field(field, args, kwargs)
-            value = self.convert_field(value, conversion)
-            spec = self.vformat(spec or "", args, kwargs)
-            parts.append(within(self.format_field(value, spec), value))
-        return combine(parts)
+            spec = self.traced(spec or "", args, kwargs, numbers)
+            formatted = self.format_field(self.convert_field(value, conversion), str.__str__(spec))
+            parts.append(claimed(within(formatted, value), spec))
+        return claimed(combine(parts), template)
 
 
 def _format(meter: Meter, template: str, /, *args: Any, **kwargs: Any) -> str:
@@ -116,9 +125,21 @@ def _format(meter: Meter, template: str, /, *args: Any, **kwargs: Any) -> str:
         return TracedMarkup.of(_format(meter, str(template), *args, **kwargs))
     formatter = _Formatter(ENVIRONMENT)
     plain = formatter.vformat(str.__str__(template), args, kwargs)
-    traced = formatter.traced(str.__str__(template), args, kwargs)
-    result: str = pay(meter, traced if traced == plain else plain)
+    traced = formatter.traced(template, args, kwargs, count())
+    result: str = pay(meter, traced if traced == plain else claimed(plain, template, args, kwargs))
     return result
+
+
+def _encode(meter: Meter, value: str, /, *args: Any, **kwargs: Any) -> bytes:
+    return TracedBytes.of(runtime.METHODS["encode"](meter, value, *args, **kwargs), value)  # type: ignore[no-any-return]
+
+
+def _maketrans(meter: Meter, value: str, /, *args: Any) -> dict[int, Any]:
+    table: dict[int, Any] = str.maketrans(*args)
+    for old, new in zip(*args[:2], strict=True) if len(args) > 1 else ():
+        if table[ord(old)] is not None:
+            table[ord(old)] = as_input(ord(new), new)
+    return table
 
 
 def _guard_format(name: str, template: str) -> Callable[..., str]:
@@ -128,6 +149,8 @@ def _guard_format(name: str, template: str) -> Callable[..., str]:
 ENVIRONMENT = ChatEnvironment(_guard_format)
 METHODS = StringMethods(TracedMethods())
 METHODS["format"] = _format
+METHODS["encode"] = _encode
+METHODS["maketrans"] = _maketrans
 METHODS["format_map"] = lambda meter, template, mapping: _format(meter, template, **mapping)
 call, call_method = runtime.callers(ENVIRONMENT, TEXT, METHODS)
 
@@ -180,9 +203,8 @@ def f_format(meter: Meter, value: Any, /, *args: Any, **kwargs: Any) -> str:
     if isinstance(value, TracedMarkup):
         check_percent(meter, value, kwargs or args)
         return value % (kwargs or args)
-    plain = PLAIN_FILTERS["format"](meter, value, *args, **kwargs)  # the checks, and the errors
-    traced = percent(text(meter, value), kwargs or args)
-    return traced if traced == plain else str(plain)
+    PLAIN_FILTERS["format"](meter, value, *args, **kwargs)  # the checks, and the errors
+    return percent(text(meter, value), kwargs or args)
 
 
 def f_safe(meter: Meter, value: Any, /) -> str:
@@ -200,8 +222,7 @@ def f_forceescape(meter: Meter, value: Any, /) -> str:
 
 
 def f_pprint(meter: Meter, value: Any, /) -> str:
-    result: str = PLAIN_FILTERS["pprint"](meter, untraced(value))
-    return realign(result, value) if isinstance(value, str) else result
+    return realign(PLAIN_FILTERS["pprint"](meter, untraced(value)), as_text(value))
 
 
 def printing(function: Filter) -> Filter:
@@ -214,14 +235,29 @@ def printing(function: Filter) -> Filter:
 
 
 def followed(function: Filter, align: Callable[[str, str], str] = realign) -> Filter:
-    """A filter that loses origins, with its result traced again by comparison with its input."""
+    """A filter of which the result is plain: traced again by comparison with the text that it was made from."""
 
     def run(meter: Meter, value: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = function(meter, value, *args, **kwargs)
-        if not isinstance(result, str) or isinstance(result, Traced):
-            return result
-        traced = align(result, value if isinstance(value, str) else as_text(value))
+        texts = [argument for argument in (*args, *kwargs.values()) if isinstance(argument, str)]
+        traced = claimed(align(str.__str__(result), as_text(value)), *texts)
         return TracedMarkup.of(traced) if hasattr(result, "__html__") else traced
+
+    return run
+
+
+def percent_encoded(result: str, source: str) -> str:
+    """`source|urlencode`, traced, where each character stands for itself."""
+    traced = by_segment(source, url_quote)
+    return traced if traced == result else realign(result, source)
+
+
+def reading(function: Filter) -> Filter:
+    """A filter that reads a number off its value: the number is the input's too."""
+
+    def run(meter: Meter, value: Any, /, *args: Any, **kwargs: Any) -> Any:
+        result = function(meter, value, *args, **kwargs)
+        return as_input(result, value) if isinstance(value, str | int | float) else result
 
     return run
 
@@ -264,13 +300,16 @@ LOOKING_UP = (
     "max",
 )
 """Filters that look things up in their own environment."""
-LOSING = ("wordwrap", "urlize", "striptags", "urlencode", "xmlattr")
+LOSING = ("wordwrap", "urlize", "striptags", "xmlattr", "filesizeformat")
+READING = ("int", "float", "abs", "round")
 PRINTING = ("upper", "lower", "capitalize", "center")
 FILTERS: dict[str, Filter] = {
     **PLAIN_FILTERS,
     **{name: function for name, function in guarded_filters(ENVIRONMENT).items() if name in LOOKING_UP},
     **{name: followed(PLAIN_FILTERS[name]) for name in LOSING},
     **{name: printing(PLAIN_FILTERS[name]) for name in PRINTING},
+    **{name: reading(PLAIN_FILTERS[name]) for name in READING},
+    "urlencode": followed(PLAIN_FILTERS["urlencode"], percent_encoded),
     "title": followed(printing(PLAIN_FILTERS["title"]), recased),
     "tojson": f_tojson,
     "fromjson": f_fromjson,
