@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from turn_formats import FORMATS, GEMMA, HARMONY, HERMES, IQUEST_CODER, STEP3_VL
 
 import chatcodec
-from chatcodec import Codec, FormatNotDerived, SourceError, TemplateError, UnsupportedInput
+from chatcodec import Codec, FormatNotDerived, SourceError, TemplateError, UnsupportedInput, load
 from chatcodec.laws import composing_undoes_decoding
 from chatcodec.turn.compose import compose
 from chatcodec.turn.decoder import Decoder
@@ -244,3 +245,48 @@ def test_json_text_is_not_pasted_into_a_writing_of_the_templates_own() -> None:
 def test_errors_go_through_process_pools(error: Exception) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+
+
+def test_a_codec_goes_to_other_processes() -> None:
+    codec = load("telechat3", cache=0)
+    other = pickle.loads(pickle.dumps(codec))
+    assert (
+        other.encode([{"role": "user", "content": "x"}]).text == codec.encode([{"role": "user", "content": "x"}]).text
+    )
+    assert other.source == codec.source
+    assert copy.deepcopy(codec).format == codec.format
+
+
+def test_documents_do_not_change_the_format() -> None:
+    codec = Codec(
+        "{% for d in documents or () %}{{ d.text }}{% endfor %}"
+        "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    )
+    assert codec.format_with(documents=[{"text": "a"}]) is codec.format
+
+
+def test_what_a_prompt_was_made_of_is_its_own() -> None:
+    codec = Codec("{{ documents[0].text }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    documents = [{"text": "a"}]
+    prompt = codec.encode([{"role": "user", "content": "x"}], documents=documents)
+    documents[0]["text"] = "b"
+    assert prompt.variables == {"documents": [{"text": "a"}]}
+    assert prompt.spans[0] == (0, 1, "documents[0].text")
+
+
+def test_a_template_of_random_words_is_nobodys() -> None:
+    codec = Codec("{{ range(10 ** 5)|list|random }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    for _ in range(5):
+        prompt = codec.encode([{"role": "user", "content": "x"}])
+        assert prompt.spans in ([(0, len(prompt.text), "messages")], codec_spans(prompt.text))
+
+
+def codec_spans(text: str) -> list[tuple[int, int, str | None]]:
+    return [(0, len(text) - 1, None), (len(text) - 1, len(text), "messages[0].content")]
+
+
+@pytest.mark.parametrize("ids", [b"ab", [1.5], ["a"], [-1], [True], 5, None])
+def test_what_is_no_list_of_ids_is_refused(ids: Any) -> None:
+    with pytest.raises(UnsupportedInput, match="output"):
+        load("telechat3").decode(ids)

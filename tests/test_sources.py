@@ -273,7 +273,8 @@ def test_tokenizer_json_is_read_no_further_than_its_added_tokens(tmp_path: Path)
 def test_template_file(tmp_path: Path, name: str) -> None:
     write(tmp_path, {name: TEMPLATE, "tokenizer_config.json": "not looked at"})
     source = find(str(tmp_path / name))
-    assert source == Source(name, TEMPLATE, str(tmp_path / name), "default", {"default": TEMPLATE}, {}, (), ())
+    path = tmp_path / name
+    assert source == Source(name, TEMPLATE, str(path), "default", {"default": TEMPLATE}, {}, (), (), path)
 
 
 def test_config_file_brings_what_is_beside_it(tmp_path: Path) -> None:

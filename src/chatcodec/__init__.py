@@ -11,7 +11,9 @@ from .errors import (
 )
 from .events import ToolCall
 from .prompt import Prompt
+from .session import Session
 from .template import Budget
+from .tokens import Sample, Token, Tokenizer
 from .turn import TurnFormat
 from .turn.decoder import Decoder
 
@@ -25,8 +27,12 @@ __all__ = [
     "Decoder",
     "FormatNotDerived",
     "Prompt",
+    "Sample",
+    "Session",
     "SourceError",
     "TemplateError",
+    "Token",
+    "Tokenizer",
     "ToolCall",
     "TurnFormat",
     "UnsupportedInput",

@@ -72,12 +72,18 @@ def _carries_ids(turn: TurnFormat, message: Mapping[str, Any]) -> bool:
 
 
 def compose_faithfully(
-    turn: TurnFormat, message: Mapping[str, Any], *, prompt: str | None = None, tools: list[Tool] | None = None
+    turn: TurnFormat,
+    message: Mapping[str, Any],
+    *,
+    prompt: str | None = None,
+    tools: list[Tool] | None = None,
+    end: bool = False,
 ) -> str:
-    """The completion of a message, known to decode to that message. Raises `UnsupportedInput` where it would not."""
+    """The completion of a message, known to decode to that message; `end` as in `compose`. Raises `UnsupportedInput`
+    where it would not."""
     broken = decoding_undoes_composing(turn, message, prompt=prompt, tools=tools)
     if broken is None:
-        return compose(message, turn, prompt=prompt)
+        return compose(message, turn, prompt=prompt, end=end)
     expected, found = broken.expected, broken.found
     if not isinstance(found, dict):
         raise UnsupportedInput(
@@ -85,7 +91,8 @@ def compose_faithfully(
         )
     fields = [name for name in expected if _plain(expected[name]) != _plain(found[name])]
     path = {"reasoning": "reasoning_content", "calls": "tool_calls"}.get(fields[0], fields[0])
-    raise UnsupportedInput(path, f"the format cannot carry it: {broken.completion!r} would be read as {found!r}")
+    typed = "; with `tools`, the arguments' types are known" if path == "tool_calls" and not tools else ""
+    raise UnsupportedInput(path, f"the format cannot carry it: {broken.completion!r} would be read as {found!r}{typed}")
 
 
 def prove(turn: TurnFormat, trace: Trace, *, template: str = "chat_template") -> None:

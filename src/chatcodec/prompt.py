@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 from .adapting import media_kind
 from .messages import REASONING_FIELDS, TEXT_PARTS, Message, child_path
 from .template.traced import TracedKey, TracedText, path_of
+from .tokenized import Making, Tokenized
+from .tokens.attribution import Token
 
 UNSAID = frozenset(("role", "id", "tool_call_id", "type"))
 """Fields of a message or a call that steer the template and tell the model nothing."""
@@ -24,13 +26,15 @@ class Prompt:
 
     `text` is the prompt. `spans` are `(start, end, path)` in characters, in order and without gap over the text; path
     is None for what the template wrote. `dropped` are the paths of the input whose text never reached the prompt.
-    `variables` are the template variables that it was made with.
+    `variables` are the template variables that it was made with. What is said of tokens needs a tokenizer; without one
+    it raises `SourceError`.
     """
 
-    def __init__(self, text: str, trace: Callable[[], Trace], variables: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, text: str, trace: Callable[[], Trace], making: Making) -> None:
         self.text = text
-        self.variables = dict(variables or {})
+        self.variables = dict(making.variables)
         self._make_trace = trace
+        self._making = making
 
     @cached_property
     def trace(self) -> Trace:
@@ -43,6 +47,45 @@ class Prompt:
     @property
     def dropped(self) -> list[str]:
         return self.trace.dropped
+
+    @cached_property
+    def tokenized(self) -> Tokenized:
+        return Tokenized(self.text, lambda: self.trace.text, self._making)
+
+    @property
+    def ids(self) -> list[int]:
+        """The token ids: those of `apply_chat_template(tokenize=True)`, but that a control token's spelling in the
+        input is encoded as the text it is (see `special_in_content` of `encode`).
+
+        Raises `UnsupportedInput` for text that has no ids.
+        """
+        return list(self.tokenized.ids)
+
+    @property
+    def tokens(self) -> list[Token]:
+        """The tokens with their characters and owners; see `Token`."""
+        return list(self.tokenized.tokens)
+
+    @property
+    def sampled(self) -> list[bool]:
+        """For each token whether the model writes it: what stands in an assistant's turn behind the generation
+        prompt, up to and with the token that ends the turn. Of a token that was written only in part: False.
+
+        Raises `FormatNotDerived` where the turn's format is not known and the template has no `{% generation %}`.
+        """
+        return list(self.tokenized.sampled)
+
+    @property
+    def generation(self) -> list[bool] | None:
+        """The same as the template's `{% generation %}` blocks have it; None where it has none."""
+        found = self.tokenized.generation
+        return None if found is None else list(found)
+
+    @property
+    def mask_differences(self) -> list[tuple[int, int, str]]:
+        """Where the two masks differ: characters from and to, and the one that marks them, "sampled" or "generation".
+        Empty where the template has no `{% generation %}`."""
+        return list(self.tokenized.mask_differences)
 
     def __str__(self) -> str:
         return self.text

@@ -56,7 +56,8 @@ _Templates: TypeAlias = dict[str, tuple[str, str]]  # name: (text, where it was 
 class Source:
     """A chat template and what belongs to it.
 
-    `name` is the folder's, the file's or the format's name, for errors; `found` says where the template was.
+    `name` is the folder's, the file's or the format's name, for errors; `found` says where the template was; `path` is
+    the folder or file that was given, None for a built-in format.
     `template_name` is the template's own name among `templates`. `special_tokens` are texts by name
     (`bos_token`, ...). `stops` and `stop_ids` are the texts and ids of the tokens that end a turn, as far as
     they are known: the one may be shorter than the other.
@@ -70,6 +71,7 @@ class Source:
     special_tokens: Mapping[str, str]
     stops: tuple[str, ...]
     stop_ids: tuple[int, ...]
+    path: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -120,13 +122,14 @@ def builtin_names() -> tuple[str, ...]:
 
 
 def _find(text: str, template_name: str | None, *, named: bool) -> Source:
-    path = Path(text)
+    path: Path | None = None
     mode = _mode(text)
     if mode is None and named and text in builtin_names():
         name, templates, tokens = text, *_from_builtin(text)
     elif mode is None:
         raise SourceError(_not_found(text))
     else:
+        path = Path(text)
         name = path.name or Path(os.path.abspath(path)).name or text
         templates, tokens = _from_path(path, mode)
     chosen = _choose(templates, template_name, _shown(text))
@@ -139,6 +142,7 @@ def _find(text: str, template_name: str | None, *, named: bool) -> Source:
         special_tokens=tokens.special,
         stops=tuple(dict.fromkeys(tokens.stops)),
         stop_ids=tuple(dict.fromkeys(tokens.stop_ids)),
+        path=path,
     )
 
 

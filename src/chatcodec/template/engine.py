@@ -75,9 +75,9 @@ class Template:
 
         The ranges, (start, end) in characters, are in order, do not overlap, and none is empty; a block inside another
         is part of it. What is left of a block's output after trimming or cutting is still the block's; what the
-        template puts into it afterwards (`replace`, `indent`) is not, and leaves a gap; output that is never printed has
-        no range. None where the template has no generation blocks, and where it writes another text each time (random
-        words, the time), so that the output cannot be located. Raises as `render` does.
+        template puts into it afterwards (`replace`, `indent`) is not, and leaves a gap; output that is never printed
+        has no range. None where the template has no generation blocks, and where it writes another text each time
+        (random words, the time), so that the output cannot be located. Raises as `render` does.
         """
         if not self.has_generation:
             return None

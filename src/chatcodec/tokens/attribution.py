@@ -20,7 +20,8 @@ class Token(NamedTuple):
 
     `start` and `end` are the characters that it holds at least a part of; white space that a control token takes with
     it is not among them. `path` is the input that wrote it, None where that is the template; `message` is the place of
-    the message in whose turn it stands, None for none; `sampled`: the model writes it.
+    the message in whose turn it stands, None for none; `sampled`: the model writes it, None where the turn's format is
+    not known.
     """
 
     id: int
@@ -28,7 +29,7 @@ class Token(NamedTuple):
     end: int
     path: str | None
     message: int | None
-    sampled: bool
+    sampled: bool | None
 
 
 def placed_tokens(encoder: Encoder, text: str, pieces: Sequence[Piece]) -> list[tuple[int, int, int]]:
@@ -58,7 +59,7 @@ def attributed(
     tokens: Sequence[tuple[int, int, int]],
     spans: Sequence[tuple[int, int, str | None]],
     messages: Sequence[Owned],
-    sampled: Sequence[bool],
+    sampled: Sequence[bool | None],
 ) -> list[Token]:
     """The tokens with their owners; `spans` and `messages` cover the text."""
     written = [span for span in spans if span[2] is not None]

@@ -8,7 +8,7 @@ since templates make control tokens of them: `<|user|>` of "user".
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -65,12 +65,12 @@ _LONGEST = 100
 """Control tokens longer than this are not looked for."""
 
 
-def is_common(keys: Sequence[Any], text: str, *, is_name: bool) -> bool:
-    """Whether a text that stands under `keys` in the input counts as the template's own writing: special tokens given
-    by name, and the names and words that are the same in all conversations. Templates make control tokens of these
-    (`<|user|>`). `is_name`: it is itself a name, the last of the keys."""
+def is_common(keys: Sequence[Any], text: str, controls: Container[str], *, is_name: bool) -> bool:
+    """Whether a text that stands under `keys` in the input counts as the template's own writing: a special token given
+    by name (`bos_token`), if it is one of `controls`, and the names and words that are the same in all conversations.
+    Templates make control tokens of these (`<|user|>`). `is_name`: it is itself a name, the last of the keys."""
     if len(keys) == 1:
-        return _is_token_name(keys[0])
+        return _is_token(keys[0], text, controls)
     place = _PLACES.get(keys[0])
     for key in keys[1:-1]:
         if place is not None and isinstance(key, str):
@@ -92,16 +92,25 @@ def innocent(given: Mapping[str, Any], template: str, controls: frozenset[str]) 
         return False
     texts: list[str] = []
     for name, value in given.items():
-        if not _is_token_name(name):
+        if not (isinstance(value, str) and _is_token(name, value, controls)):
             _collect(value, _PLACES.get(name), texts)
     text = "\n".join(texts).casefold()
     if any(edge in text for edge in edges) or ("&" in text and _ENTITY.search(text)):
         return False
-    return not any(middle in text for middle in middles)
+    if any(middle in text for middle in middles):
+        return False
+    return not middles or not _is_middle_of_two(middles, [line.strip() for line in text.split("\n")])
 
 
-def _is_token_name(name: str) -> bool:
-    return name.endswith("_token")
+def _is_middle_of_two(middles: frozenset[str], texts: list[str]) -> bool:
+    """Whether two of the texts, side by side, may be a middle together."""
+    known = set(texts)
+    rests = (middle[place:] for middle in middles for place in range(1, len(middle)) if middle[:place] in known)
+    return any(text.startswith(rest) for rest in rests for text in texts)
+
+
+def _is_token(name: str, value: str, controls: Container[str]) -> bool:
+    return name.endswith("_token") and value in controls
 
 
 def _collect(value: Any, place: Place | None, texts: list[str]) -> None:
@@ -134,7 +143,7 @@ def _looks(template: str, controls: frozenset[str]) -> tuple[frozenset[str], fro
     edges = frozenset((*(text[place] for text in texts for place in (0, -1)), "\\u"))
     if max(map(len, controls), default=0) > _LONGEST or _UNSEEN.search(template):
         return edges, None
-    middles = frozenset(middle.casefold() for text in controls for middle in _middles(template, text))
+    middles = frozenset(middle for text in texts for middle in _middles(template.casefold(), text))
     return edges, None if middles and _REWRITES.search(template) else middles
 
 

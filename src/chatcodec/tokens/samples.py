@@ -7,8 +7,9 @@ not encoded again, as it is not when the turns are sampled one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(slots=True)
@@ -49,6 +50,17 @@ class Sample:
         logprobs = None if self.logprobs is None else self.logprobs[:length]
         return Sample(self.input_ids[:length], self.loss_mask[:length], self.turns[:kept], self.ends[:kept], logprobs)
 
+    def only(self, turns: Collection[int]) -> Sample:
+        """The same with the loss on these turns alone; it is changed in place."""
+        start = 0
+        for turn, end in zip(self.turns, self.ends, strict=True):
+            if turn not in turns:
+                self.loss_mask[start:end] = [False] * (end - start)
+            start = end
+        kept = [(turn, end) for turn, end in zip(self.turns, self.ends, strict=True) if turn in turns]
+        self.turns, self.ends = [turn for turn, _ in kept], [end for _, end in kept]
+        return self
+
     def cut(self, length: int) -> Sample | None:
         """The sample up to the last turn that ends within `length` tokens; None where none does."""
         ends = [end for end in self.ends if end <= length]
@@ -57,11 +69,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A turn to train: its prompt's text, what gives the ids of it from a place on, and the completion."""
+    """A turn to train: its prompt's text, what gives the ids of a part of that, and the completion."""
 
     message: int
     prompt: str
-    ids_from: Callable[[int], list[int]]
+    ids_between: Callable[[int, int], list[int]]
     completion: str
     completion_ids: list[int]
 
@@ -69,14 +81,31 @@ class Exchange:
 def joined(exchanges: Iterable[Exchange]) -> list[Sample]:
     """The samples of a conversation's turns, which come in order."""
     samples: list[Sample] = []
-    text: str | None = None
+    parts: list[_Part] = []
+    text, last = "", None
     for exchange in exchanges:
-        if text is None or not exchange.prompt.startswith(text):
-            samples.append(Sample())
-            text = ""
-        sample = samples[-1]
-        sample.add(exchange.ids_from(len(text)), trained=False)
-        sample.add(exchange.completion_ids, trained=True)
-        sample.end_turn(exchange.message)
-        text = exchange.prompt + exchange.completion
-    return samples
+        if last is not None and not exchange.prompt.startswith(text):
+            samples.append(_sample(parts, last))
+            parts, text = [], ""
+        parts.append(_Part(exchange.message, len(text), len(exchange.prompt), exchange.completion_ids))
+        text, last = exchange.prompt + exchange.completion, exchange
+    return samples if last is None else [*samples, _sample(parts, last)]
+
+
+class _Part(NamedTuple):
+    """Of a sample: what is given, `start` to `end` in the last turn's prompt, and what is written to that."""
+
+    message: int
+    start: int
+    end: int
+    completion: list[int]
+
+
+def _sample(parts: Iterable[_Part], last: Exchange) -> Sample:
+    """The last turn's prompt holds all that is given, so only that one is encoded."""
+    sample = Sample()
+    for part in parts:
+        sample.add(last.ids_between(part.start, part.end), trained=False)
+        sample.add(part.completion, trained=True)
+        sample.end_turn(part.message)
+    return sample

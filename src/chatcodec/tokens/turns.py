@@ -39,8 +39,6 @@ class Marks:
     prompt: str
     ends: tuple[str, ...]
     openers: tuple[str, ...]
-    inner: tuple[str, ...] = ()
-    """What the format writes within a turn that holds an end all the same."""
 
 
 class Turn(NamedTuple):
@@ -78,7 +76,6 @@ class Turns:
         self._marks = marks
         self._before = before
         self._ends = [end.strip() or end for end in marks.ends]
-        self._inner = {end: [text for text in marks.inner if end in text] for end in (*self._ends, *marks.openers)}
         self._borders = _any([*self._ends, *marks.openers])
         openers = [opener for opener in marks.openers if opener.strip() not in self._ends]
         opening = max([0, *(marks.header.rfind(opener) for opener in openers)])
@@ -176,11 +173,11 @@ class Turns:
         there."""
         if not prompt or place < 0:
             return prompt or None
-        start, end, _ = self._owned[place]
+        said, end = self._said_at(place), self._owned[place].end
         if prompt[:end] == self._text[:end]:
             return prompt[end:]
-        said = prompt.rfind(self._text[start:end])
-        return prompt[said + end - start :] if said >= 0 else None
+        _, found, behind = prompt.rpartition(said)
+        return behind if found else None
 
     def _shared(self, prompt: str, start: int) -> tuple[int, bool]:
         """Up to where the text from `start` on is that of a prompt, but for a marker of which only a part is; and
@@ -274,14 +271,22 @@ class Turns:
         return Turn(message, opened, start, place, end, end + len(spaces) if text.startswith(spaces, end) else end)
 
     def _ends_turn(self, match: re.Match[str], message: int, stop: int) -> bool:
-        """Whether what was found ends the message's turn: the generation prompt does not, nor does what the format
-        writes within a turn, nor what stands before another header behind which the same message goes on."""
-        if any(self._text.startswith(text, match.start() - text.find(match[0])) for text in self._inner[match[0]]):
-            return False
+        """Whether what was found ends the message's turn: the generation prompt does not, and neither does what the
+        same message goes on behind. A text that stands behind it once more (the name of a call, before its result) is
+        only quoted there."""
         if match.start() > self._prompted or (match.start() == self._prompted and match[0] not in self._ends):
             return False
         place = self._place_of(message, match.end())
-        return place is None or self._starts[place] >= stop or self._header(match.start(), self._starts[place]) is None
+        if place is None or self._starts[place] >= stop:
+            return True
+        places = self._places[message]
+        index = bisect_left(places, place)
+        said = {self._said_at(place) for place in places[:index]}
+        return all(self._said_at(place) in said for place in places[index:] if self._starts[place] < stop)
+
+    def _said_at(self, place: int) -> str:
+        start, end, _ = self._owned[place]
+        return self._text[start:end]
 
     def _said(self, start: int, stop: int, *, whole: bool) -> int:
         """Where what is said between two places ends: the last text of the input, with `whole` what the template

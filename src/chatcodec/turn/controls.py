@@ -7,6 +7,7 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from .document import from_document, to_document
@@ -14,31 +15,56 @@ from .format import TurnFormat
 from .grammar import SENTINELS
 
 
+class Hidden:
+    """A format whose control tokens are characters; one for all turns."""
+
+    def __init__(self, turn: TurnFormat, tokens: Mapping[str, int]) -> None:
+        document = to_document(turn)
+        written = "\0".join(_literals(document))
+        used = sorted((text for text in tokens if text in written), key=len, reverse=True)
+        self.pairs = list(zip(used, map(chr, SENTINELS), strict=False))
+        self.show = {ord(character): text for text, character in self.pairs}
+        self.show_in_json = {place: json.dumps(text)[1:-1] for place, text in self.show.items()}
+        characters = "".join(re.escape(character) for _, character in self.pairs)
+        self.any = re.compile(f"[{characters}]") if characters else None
+        self.characters = {tokens[text]: character for text, character in self.pairs}
+        self.format = from_document(_replaced(document, self.hidden))
+
+    def hidden(self, text: str) -> str:
+        for token, character in self.pairs:
+            text = text.replace(token, character)
+        return text
+
+
+@lru_cache(maxsize=64)
+def _hidden(turn: TurnFormat, tokens: tuple[tuple[str, int], ...]) -> Hidden:
+    return Hidden(turn, dict(tokens))
+
+
 class Controls:
     """A format as it is read in ids: `characters` are what stands for a control token's id in it."""
 
     def __init__(self, turn: TurnFormat, tokens: Mapping[str, int]) -> None:
-        written = _literals(to_document(turn))
-        used = sorted((text for text in tokens if any(text in literal for literal in written)), key=len, reverse=True)
-        pairs = list(zip(used, map(chr, SENTINELS), strict=False))
-        self._hide = pairs
-        self._show = {ord(character): text for text, character in pairs}
-        self._show_in_json = {place: json.dumps(text)[1:-1] for place, text in self._show.items()}
-        self._any = re.compile(f"[{''.join(map(re.escape, (character for _, character in pairs)))}]") if pairs else None
+        self._hidden = _hidden(turn, tuple(tokens.items()))
+        self._show, self._show_in_json, self._any = self._hidden.show, self._hidden.show_in_json, self._hidden.any
         self._places: list[int] = []
         self._widths = [0]
-        self.characters = {tokens[text]: character for text, character in pairs}
-        self.format = from_document(_replaced(to_document(turn), self.hidden))
+        self.characters = self._hidden.characters
+        self.format = self._hidden.format
 
     def hidden(self, text: str) -> str:
         """A template's text, its control tokens as characters."""
-        for token, character in self._hide:
-            text = text.replace(token, character)
-        return text
+        return self._hidden.hidden(text)
 
     def shown(self, text: str) -> str:
         """The text as it reads."""
         return text if text.isascii() else text.translate(self._show)
+
+    def told(self, text: str) -> str:
+        """An error's text, in which output may be quoted as Python does, as it reads."""
+        for place, token in self._show.items():
+            text = text.replace(f"\\u{place:04x}", token)
+        return self.shown(text)
 
     def shown_in_json(self, text: str) -> str:
         """JSON text as it reads."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterable, Mapping
+from operator import index
 from typing import Protocol
 
 from ..errors import UnsupportedInput
@@ -26,6 +27,27 @@ from .format import TurnFormat
 from .grammar import grammar
 from .schemas import Schemas
 from .state import Turn
+
+
+def read_ids(ids: Iterable[int], path: str) -> list[int]:
+    """Token ids of any kind of sequence, as plain numbers. Raises `UnsupportedInput`."""
+    if isinstance(ids, str | bytes | bytearray):
+        raise UnsupportedInput(path, f"a list of token ids is needed, not {type(ids).__name__}")
+    try:
+        given = list(ids)
+    except TypeError as error:
+        raise UnsupportedInput(path, f"a list of token ids is needed: {error}") from None
+    read: list[int] = []
+    for place, token in enumerate(given):
+        try:
+            read.append(index(token))
+            if isinstance(token, bool):
+                raise TypeError
+        except TypeError:
+            raise UnsupportedInput(f"{path}[{place}]", f"a token id is a number, not {token!r:.100}") from None
+        if read[-1] < 0:
+            raise UnsupportedInput(f"{path}[{place}]", f"a token id is a number from 0 on, not {token!r}")
+    return read
 
 
 class Vocabulary(Protocol):
@@ -81,14 +103,17 @@ class Decoder:
     def feed(self, piece: str | Iterable[int]) -> list[Event]:
         """Take a piece of the output, text or ids, and say what is certain by now.
 
-        Raises `UnsupportedInput` where text follows ids or ids text, and where ids come without a vocabulary.
+        Raises `UnsupportedInput` where text follows ids or ids text, where ids come without a vocabulary, and for what
+        is neither.
         """
-        if not piece:
-            return []
         if isinstance(piece, str):
+            if not piece:
+                return []
             turn = self._turn
             return (turn if turn is not None and self._kind is str else self._begin(str)).feed(piece)
-        ids = list(piece)
+        ids = read_ids(piece, "output")
+        if not ids:
+            return []
         return self._begin(list).feed("".join(map(self._decoded, ids)))
 
     def _begin(self, kind: type) -> Turn:
