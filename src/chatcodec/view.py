@@ -48,7 +48,7 @@ _ROLES = {
     "tool": Writer.TOOL,
     "function": Writer.TOOL,
 }
-_STYLES = {
+STYLES = {
     Writer.TEMPLATE: "dim",
     Writer.SYSTEM: "magenta",
     Writer.USER: "green",
@@ -350,11 +350,16 @@ def show(screen: Screen, prompt: Prompt, messages: Sequence[Any], *, dropped: bo
         _show_in_gutter(screen, folded(pieces))
     else:
         _show_flowing(screen, pieces)
-    if dropped and prompt.dropped:
+    if dropped:
+        show_dropped(screen, prompt, messages)
+
+
+def show_dropped(screen: Screen, prompt: Prompt, messages: Sequence[Any]) -> None:
+    if prompt.dropped:
         screen.line()
         screen.line(Styled("Dropped by the template:", "bold"))
-        for path in prompt.dropped:
-            screen.line(Styled("  "), Styled(safe(path), _STYLES[writer_of(path, messages)]))
+    for path in prompt.dropped:
+        screen.line(Styled("  "), Styled(safe(path), STYLES[writer_of(path, messages)]))
 
 
 def _show_in_gutter(screen: Screen, pieces: Iterable[Piece]) -> None:
@@ -369,7 +374,7 @@ def _show_in_gutter(screen: Screen, pieces: Iterable[Piece]) -> None:
 
 def _show_flowing(screen: Screen, pieces: Sequence[Piece]) -> None:
     present = {piece.writer for piece in pieces}
-    legend = [Styled(f"■ {writer.value}   ", _STYLES[writer]) for writer in Writer if writer in present]
+    legend = [Styled(f"■ {writer.value}   ", STYLES[writer]) for writer in Writer if writer in present]
     for line in ([*legend, Styled(f"{NEWLINE} line end", "dim")], [], *_lines(pieces)):
         for part in broken(line, screen.width):
             screen.line(*part)
@@ -380,7 +385,7 @@ def _lines(pieces: Iterable[Piece]) -> Iterator[list[Styled]]:
     line: list[Styled] = []
     for writer, text in pieces:
         for row in rows_of(text):
-            line += _with_dim_marks(row, _STYLES[writer])
+            line += _with_dim_marks(row, STYLES[writer])
             if row.endswith(NEWLINE):
                 yield line
                 line = []

@@ -68,6 +68,26 @@ def variable_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def tokenizer_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--tokenizer",
+        metavar="PATH",
+        help="the tokenizer that makes the token ids: a model's folder, or a file (tokenizer.json, a .gguf, …). "
+        "Default: the one beside the template",
+    )
+
+
+def ids_options(parser: argparse.ArgumentParser) -> None:
+    tokenizer_option(parser)
+    parser.add_argument(
+        "--special-in-content",
+        choices=("text", "error", "allow"),
+        default="text",
+        help="what a control token's spelling in a message becomes: the tokens of that text; an error; or the control "
+        "token, as other libraries have it. Default: text",
+    )
+
+
 def turn_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",

@@ -16,7 +16,7 @@ from ..events import Event, FinishReason, ToolCall
 from ..messages import read_tools
 from ..prompt import Prompt
 from ..turn.decoder import Decoder
-from .command import Command, source_options, turn_options, variable_options
+from .command import Command, source_options, tokenizer_option, turn_options, variable_options
 from .inputs import (
     Conversation,
     Document,
@@ -24,6 +24,8 @@ from .inputs import (
     conversation,
     conversation_of,
     documents,
+    ids_in,
+    ids_of,
     is_lines,
     name_of,
     parse,
@@ -32,7 +34,7 @@ from .inputs import (
     tools_in,
 )
 from .outputs import Progress, json_block, json_line, say, side_screen
-from .request import Request, load_codec, turn_variables
+from .request import Request, check_tokenizer, load_codec, turn_variables
 
 FINISH_REASONS: tuple[FinishReason, ...] = get_args(FinishReason)
 RAW_SHOWN = 400
@@ -40,27 +42,32 @@ NO_CONVERSATION = Conversation(None, None, {}, {})
 
 
 class Completion(NamedTuple):
-    """What a model wrote, and what is told beside it: `prompt` is the prompt's text, `given` may hold messages,
+    """What a model wrote, and what is told beside it: `prompt` is the prompt's text or ids, `given` may hold messages,
     tools and template variables."""
 
     where: str
-    text: str
-    prompt: str | None = None
+    output: str | list[int]
+    prompt: str | list[int] | None = None
     given: Conversation = NO_CONVERSATION
     finish_reason: FinishReason | None = None
 
 
-def completion(document: Document) -> Completion:
-    """The completion of a line: a JSON string, or an object with `output`. Raises `InputError`."""
+def completion(document: Document, *, ids: bool = False) -> Completion:
+    """The completion of a line: a JSON string (with `ids`, a list), or an object with `output`. Raises `InputError`."""
     value, where = parse(document), document.where
-    value = {"output": value} if isinstance(value, str) else value
+    value = {"output": value} if isinstance(value, list if ids else str) else value
     if not isinstance(value, dict) or "output" not in value:
-        what = "an object without 'output'" if isinstance(value, dict) else "neither a string nor an object"
-        raise InputError(f"{where}: {what}; wanted is a JSON string, or an object that has 'output'")
+        kind = "list of token ids" if ids else "string"
+        what = "an object without 'output'" if isinstance(value, dict) else f"neither a {kind} nor an object"
+        raise InputError(f"{where}: {what}; wanted is a JSON {kind}, or an object that has 'output'")
     output, prompt, reason = (value.pop(name, None) for name in ("output", "prompt", "finish_reason"))
-    if not isinstance(output, str):
+    if ids:
+        output = ids_of(output, f"{where}: 'output'")
+    elif not isinstance(output, str):
         raise InputError(f"{where}: 'output' is no string; wanted is the text that the model wrote, with its markers")
-    if not isinstance(prompt, str | None):
+    if ids and isinstance(prompt, list):
+        prompt = ids_of(prompt, f"{where}: 'prompt'")
+    elif not isinstance(prompt, str | None):
         raise InputError(f"{where}: 'prompt' is no string; a conversation is given as 'messages'")
     if reason not in (None, *FINISH_REASONS):
         raise InputError(f"{where}: 'finish_reason' is none of {', '.join(FINISH_REASONS)}")
@@ -72,6 +79,8 @@ class Turns:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.codec = load_codec(arguments, with_format=True)
+        if arguments.ids:
+            check_tokenizer(self.codec)
         variables = turn_variables(self.codec, arguments.set)
         tools = None if arguments.tools is None else _checked_tools(arguments.tools)
         talk, where = NO_CONVERSATION, ""
@@ -110,7 +119,7 @@ class Turns:
         except UnsupportedInput as error:
             raise InputError(f"{given.where}: {error}") from error
 
-    def _variables(self, prompt: Prompt | str | None, given: Completion) -> dict[str, Any]:
+    def _variables(self, prompt: Prompt | str | list[int] | None, given: Completion) -> dict[str, Any]:
         if isinstance(prompt, Prompt):
             return prompt.variables
         variables = self._request.variables(given.given, given.where)
@@ -119,7 +128,7 @@ class Turns:
     def decoded(self, given: Completion) -> Decoder:
         """The decoder at its end. Raises as `decoder` does."""
         decoder = self.decoder(given)
-        decoder.feed(given.text)
+        decoder.feed(given.output)
         decoder.close(self.finish_reason(given))
         return decoder
 
@@ -149,6 +158,8 @@ def run(arguments: argparse.Namespace) -> int:
     many = arguments.lines or is_lines(arguments.output)
     if many and arguments.stream:
         arguments.refuse("--stream reads one completion, not JSON lines")
+    if arguments.ids and arguments.stream:
+        arguments.refuse("--stream reads text, not --ids")
     if "-" in (arguments.tools, arguments.messages, arguments.format):
         arguments.refuse("standard input can be the OUTPUT only")
     turns = Turns(arguments)
@@ -161,7 +172,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _one(turns: Turns, arguments: argparse.Namespace) -> int:
-    given = Completion(name_of(arguments.output), text_in(arguments.output))
+    output = ids_in(arguments.output) if arguments.ids else text_in(arguments.output)
+    given = Completion(name_of(arguments.output), output)
     decoder = turns.decoded(given)
     sys.stdout.write(json_block(_told(decoder, arguments.full)))
     if not arguments.full:
@@ -174,7 +186,7 @@ def _each(turns: Turns, arguments: argparse.Namespace) -> int:
     with Progress("completions") as progress:
         for document in documents(arguments.output, lines=True):
             try:
-                given = completion(document)
+                given = completion(document, ids=arguments.ids)
                 decoder = turns.decoded(given)
             except ChatCodecError as error:
                 failed = True
@@ -313,6 +325,13 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "--finish-reason", choices=FINISH_REASONS, help="why the engine stopped: length where it cut the output"
     )
     parser.add_argument("--lines", action="store_true", help="read JSON lines, whatever the file's name")
+    parser.add_argument(
+        "--ids",
+        action="store_true",
+        help="the output is token ids: a JSON list of them, in the file, on each line, or as 'output' of a line's "
+        "object (whose 'prompt' may be ids then). A marker counts only where it is its token",
+    )
+    tokenizer_option(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
         "--stream", action="store_true", help="read as the output comes, and write events as soon as they are certain"
@@ -341,12 +360,14 @@ reported and gives null, the rest goes on, and the exit code is 1. What the comm
 counts in place of what the lines give.
 
 Calls that are broken, cut or of no declared tool are no part of the message: they are reported
-on standard error, and with --full written. --stream writes a line an event: reasoning_delta,
+on standard error, and with --full written. Spans and raw text of calls are those of the text that
+the output reads as, also with --ids. --stream writes a line an event: reasoning_delta,
 content_delta, tool_call_start, arguments_delta, tool_call_end, turn_end.""",
     examples="""\
   chatcodec decode step3-vl output.txt --tools tools.json
   chatcodec decode ~/models/my-model output.txt --messages conversation.json
   chatcodec decode my-model/chat_template.jinja outputs.jsonl --full > messages.jsonl
+  echo '[9707, 0, 151645]' | chatcodec decode ~/models/my-model - --ids
   printf 'Hm.\\n</think>\\nHello!<_end>' | chatcodec decode telechat3 -
   tail -n +1 -f output.txt | chatcodec decode model.gguf - --stream | jq --unbuffered -r .event""",
 )

@@ -22,6 +22,7 @@ RESERVED = {
     "messages": "the conversation itself",
     "tools": "the tools; see --tools",
     "strict": "an option here; see --strict",
+    "special_in_content": "an option here; see --special-in-content",
     "self": "not a name that a template could read",
 }
 """Names that are no template variables, and what they are instead."""
@@ -54,7 +55,8 @@ class Conversation(NamedTuple):
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
+def opened(path: str) -> Iterator[BinaryIO]:
+    """A file, or standard input for `-`. Raises `InputError`, for what goes wrong while it is read too."""
     try:
         if path == "-":
             yield sys.stdin.buffer
@@ -78,12 +80,12 @@ def documents(path: str, *, lines: bool = False) -> Iterator[Document]:
     A file is read as JSON lines if it is named so, if `lines` says so, or if its first line is a whole document and not
     its last.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         if lines or is_lines(path):
             yield from _each_line(name_of(path), file)
             return
         data = file.read()
-    if _holds_lines(data):
+    if holds_lines(data):
         yield from _each_line(name_of(path), data.split(b"\n"))
     else:
         yield Document(name_of(path), 1, False, data)
@@ -98,7 +100,8 @@ def _each_line(name: str, lines: Iterable[bytes]) -> Iterator[Document]:
     return (Document(name, number, True, line.rstrip()) for number, line in enumerate(lines, 1) if line.strip())
 
 
-def _holds_lines(data: bytes) -> bool:
+def holds_lines(data: bytes) -> bool:
+    """Whether the first line is a whole document, and not the last."""
     first, _, rest = data.strip().partition(b"\n")
     if not rest.strip():
         return False
@@ -109,7 +112,7 @@ def _holds_lines(data: bytes) -> bool:
 
 
 def _whole(path: str) -> Document:
-    with _opened(path) as file:
+    with opened(path) as file:
         return Document(name_of(path), 1, False, file.read())
 
 
@@ -168,6 +171,19 @@ def tools_in(path: str) -> Any:
     return tools
 
 
+def ids_of(value: Any, what: str) -> list[int]:
+    """Token ids that stand in JSON; `what` names them. Raises `InputError`."""
+    if not isinstance(value, list) or not all(type(token) is int and token >= 0 for token in value):
+        raise InputError(f"{what} is no list of token ids; wanted are numbers, as [1, 2, 3]")
+    return value
+
+
+def ids_in(path: str) -> list[int]:
+    """The token ids of a file that holds a JSON list of them. Raises `InputError`."""
+    document = _whole(path)
+    return ids_of(parse(document), f"{document.where}: this")
+
+
 def format_in(path: str) -> TurnFormat:
     """The turn format in a file that `chatcodec format --json` writes. Raises `InputError`."""
     file = _whole(path)
@@ -189,7 +205,7 @@ def text_in(path: str) -> str:
 def pieces_in(path: str) -> Iterator[str]:
     """The same text in small pieces, each as soon as it is there. Raises `InputError`."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    with _opened(path) as file:
+    with opened(path) as file:
         try:
             while data := file.read1(PIECE):  # type: ignore[attr-defined]
                 yield decoder.decode(data)

@@ -41,8 +41,12 @@ def json_block(value: Any) -> str:
 
 
 def _json(value: Any, indent: int | None) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=sorted, indent=indent)
+    text = json.dumps(value, ensure_ascii=False, default=_as_json, indent=indent)
     return _JSON_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
+
+
+def _as_json(value: Any) -> Any:
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)
 
 
 def write(text: str) -> None:
@@ -112,21 +116,23 @@ def say_error(error: Exception) -> None:
 
 
 class Progress:
-    """A count on standard error, for people who wait for a file."""
+    """A count on standard error, for people who wait for a file; `aside`: standard output is not what they wait for."""
 
-    def __init__(self, things: str) -> None:
+    def __init__(self, things: str, *, aside: bool = False) -> None:
         self.shown = False
         self._things = things
-        self._wanted = sys.stderr.isatty() and not sys.stdout.isatty()
+        self._wanted = sys.stderr.isatty() and (aside or not sys.stdout.isatty())
         self._count = 0
         self._next = time.monotonic() + 0.5
 
-    def step(self) -> None:
-        self._count += 1
+    def step(self, count: int = 1, more: str = "") -> None:
+        """`count` more things are done; `more` is what else there is to tell, behind the count."""
+        self._count += count
         if self._wanted and time.monotonic() >= self._next:
             self._next = time.monotonic() + 0.1
+            wiped = "\x1b[K" if more else ""
             self.shown = True
-            sys.stderr.write(f"\r{self._count:,} {self._things}")
+            sys.stderr.write(f"\r{self._count:,} {self._things}{more}{wiped}")
             sys.stderr.flush()
 
     def clear(self) -> None:

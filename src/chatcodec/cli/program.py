@@ -13,9 +13,10 @@ from .decode import DECODE
 from .encode import ENCODE
 from .info import FORMAT, INFO
 from .outputs import PROGRAM, say_error
+from .samples import SAMPLES
 from .show import DEMO, SHOW
 
-COMMANDS = (ENCODE, DECODE, SHOW, FORMAT, INFO, DEMO)
+COMMANDS = (ENCODE, DECODE, SHOW, SAMPLES, FORMAT, INFO, DEMO)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -1,0 +1,1 @@
+"""Data sets into training samples: rows read, made into samples by several processes, and written in parts."""
