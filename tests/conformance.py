@@ -526,7 +526,7 @@ def pieces_of(fixture: Fixture, strategy: ChunkStrategy, *, real_tokens: bool = 
         return split_text(fixture.raw_output, strategy)
     family = families()[fixture.family]
     tokens = (real_tokens_of(fixture, family) if real_tokens else None) or cut_tokens(fixture, family)
-    return tokens.vocabularies.pieces(strategy)
+    return tokens.pieces(strategy)
 
 
 @dataclass(frozen=True)

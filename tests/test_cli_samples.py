@@ -188,9 +188,9 @@ def test_turns(model: Path, codec: chatcodec.Codec) -> None:
     weighted = [user("1?"), assistant("1.", weight=0), user("2?"), assistant("2.", weight=1)]
     data = lines(flagged, weighted)
     convert(model, data)
-    assert [row["turn"] for row in made()] == [[1, 3], [1, 3]]
+    assert [row["turn"] for row in made()] == [[1], [3]]
     convert(model, data, "--turns", "last", out="last.parquet")
-    assert [row["turn"] for row in made("last.parquet")] == [[3], [3]]
+    assert [row["turn"] for row in made("last.parquet")] == [[1], [3]]
     convert(model, data, "--turns", "flagged", out="flagged.parquet")
     assert [texts(codec, row) for row in made("flagged.parquet")] == [["1.<|im_end|>"], ["2.<|im_end|>"]]
 

@@ -6,6 +6,7 @@ What a session holds is compared with the whole conversation encoded anew, which
 from __future__ import annotations
 
 import copy
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -64,6 +65,11 @@ def state_of(session: Session) -> tuple[Any, ...]:
     return session.prompt, session.messages, session.training_sample()
 
 
+def as_written(text: str) -> str:
+    """As the vocabulary writes it."""
+    return unicodedata.normalize("NFC", text)
+
+
 def put(ours: list[int], departures: list[Departure]) -> list[int]:
     """A session's ids with what the template has in the places where it departs."""
     put = list(ours)
@@ -91,6 +97,11 @@ class Driver:
         return self.dice.one(*values)
 
     @property
+    def departed(self) -> int:
+        """How many prompts that were answered did not go on from what was said."""
+        return len(self.session._changed)
+
+    @property
     def waiting(self) -> bool:
         return len(self.session.prompt) > len(self.session.training_sample())
 
@@ -104,7 +115,7 @@ class Driver:
     # -- what is added
 
     def add(self, messages: list[Message]) -> None:
-        before, said = state_of(self.session), len(self.mask)
+        before, said, departed = state_of(self.session), len(self.mask), self.departed
         try:
             prompt = self.session.add(messages)
         except UnsupportedInput:
@@ -115,16 +126,19 @@ class Driver:
         assert self.session.training_sample() == before[2]
         if self.history == "sampled":
             assert prompt[:said] == before[0][:said]
+            fresh = self.codec.encode(self.session.messages, TOOLS).text
+            assert as_written(fresh).endswith(as_written(text_of(self.codec, prompt[said:])))
         else:
-            self.check_rendered(prompt, before[2].input_ids)
+            self.check_rendered(prompt, before[2].input_ids, departed)
 
-    def check_rendered(self, prompt: list[int], before: list[int]) -> None:
+    def check_rendered(self, prompt: list[int], before: list[int], departed: int) -> None:
         fresh = self.codec.encode(self.session.messages, TOOLS).ids
         assert prompt == fresh
         kept = next((n for n, (a, b) in enumerate(zip(before, fresh, strict=False)) if a != b), len(before))
         changed = self.session.departures
+        assert len(changed) == departed + (kept < len(before))
         if kept < len(before):
-            assert changed[-1][:2] == (kept, len(before))
+            assert changed[-1] == Departure(kept, len(before), fresh[kept:])
 
     def messages(self) -> list[Message]:
         results = self.writer.results(self.said)
@@ -388,35 +402,68 @@ def test_tails_of_public_templates(chunk: int, monkeypatch: pytest.MonkeyPatch) 
     assert len(doubted) <= 6
 
 
-def grown(codec: Codec, turns: int, *, odd: int | None = None) -> tuple[tails.Tails, list[Message]]:
-    """A conversation of so many turns whose tails were all asked for; in one turn something odd is said."""
-    found, messages = tails.Tails(codec, codec.completions(), TOOLS, {}), [HELLO]
+def grown(codec: Codec, turns: int, odd: Message | None = None, first: Message = HELLO) -> tails.Tails:
+    """The tails of a conversation of so many turns, each of which is checked; in the middle something odd is said."""
+    found, messages = tails.Tails(codec, codec.completions(), TOOLS, {}), [first, HELLO]
     for turn in range(turns):
-        messages = [*messages, {"role": "assistant", "content": f"a{turn}"}, {"role": "user", "content": f"q{turn}"}]
-        if turn == odd:
-            messages[-1]["content"] += " /no_think"
-        found.after(messages, len(messages) - 2)
-    return found, messages
+        place = len(messages)
+        added = [odd] if odd and turn == turns // 2 else []
+        answer = {"role": "assistant", "content": f"a{turn}"}
+        messages = [*messages, answer, *added, {"role": "user", "content": f"q{turn}"}]
+        text = found.after(messages, place).text
+        assert codec.encode(messages, TOOLS).text.endswith(text)
+        assert f"a{turn}" not in text
+    return found
 
 
-COUNTING = (
-    "{% for m in messages %}{% if m.role == 'assistant' %}<a>{{ m.content }}</s>{% else %}"
-    "<u>[{{ loop.index0 // 2 }}] {{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
-)
-SWITCHED = (
-    "{% set n = namespace(think=true) %}{% for m in messages %}{% if '/no_think' in m.content %}"
-    "{% set n.think = false %}{% endif %}{% if m.role == 'assistant' %}<a>{{ m.content }}</s>{% else %}"
-    "<u>{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<a>{{ '' if n.think else '-' }}{% endif %}"
-)
+def turned(begin: str, user: str, prompt: str, each: str = "") -> str:
+    return (
+        "{% set n = namespace(on=true) %}" + begin + "{% for m in messages %}" + each + "{% if m.role == 'assistant' %}"
+        "<a>{{ m.content }}</s>{% else %}<u>" + user + "{{ m.content }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<a>" + prompt + "{% endif %}"
+    )
 
 
-@pytest.mark.parametrize(("source", "odd"), [(COUNTING, None), (SWITCHED, 80)])
-def test_a_tail_that_depends_on_what_was_before_is_noticed(source: str, odd: int | None) -> None:
-    codec = of_template(source)
-    found, messages = grown(codec, 90, odd=odd)
-    assert found._doubted
-    whole = codec.encode(messages, TOOLS).text
-    assert whole.endswith(found.after(messages, len(messages) - 2).text)
+USER = {"role": "user", "content": "Please /no_think."}
+SYSTEM = {"role": "system", "content": "Be brief."}
+FAR = {
+    # What stands between two turns depends on what was said long before.
+    "a count": (turned("", "[{{ loop.index0 // 2 }}] ", ""), None),
+    "a word": (
+        turned("", "", "{{ 1 if n.on }}", "{% if '/no_think' in m.content %}{% set n.on = false %}{% endif %}"),
+        USER,
+    ),
+    "a role": (
+        turned("", "{{ 1 if n.on }}", "", "{% if m.role == 'system' %}{% set n.on = false %}{% endif %}"),
+        SYSTEM,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAR)
+def test_a_tail_that_depends_on_what_was_before_is_noticed(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tails, "ALLOWANCE", 0)
+    source, odd = FAR[case]
+    assert grown(of_template(source), 12, odd)._doubted
+
+
+def test_the_system_message_is_part_of_the_short_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tails, "ALLOWANCE", 0)
+    source, _ = FAR["a word"]
+    assert not grown(of_template(source), 4, first={"role": "system", "content": "/no_think"})._doubted
+
+
+@needs_corpus
+def test_what_a_turn_says_is_not_said_again() -> None:
+    """The template writes it behind the results of the turn's calls."""
+    codec = of_template(corpus.source("google-gemma-4-31B-it"), "google-gemma-4-31B-it")
+    session = codec.session(TOOLS)
+    start = len(session.add([HELLO]))
+    said = session.add_completion(codec.compose_ids({"role": "assistant", "content": "I look.", "tool_calls": [CALL]}))
+    assert said["content"] == "I look."
+    session.add([{"role": "tool", "tool_call_id": said["tool_calls"][0]["id"], "name": "now", "content": "noon"}])
+    assert said_in(session, start).count("I look.") == 1
+    assert codec.encode(session.messages, TOOLS).text.endswith("I look.<turn|>\n")
 
 
 def test_a_turn_costs_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -429,7 +476,11 @@ def test_a_turn_costs_what_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
         return encode(self, messages, *more, **others)
 
     monkeypatch.setattr(Codec, "encode", counted)
-    grown(codec, 400)
+    found, messages = tails.Tails(codec, codec.completions(), TOOLS, {}), [HELLO]
+    for _ in range(400):
+        messages = [*messages, {"role": "assistant", "content": "Hi."}, HELLO]
+        found.after(messages, len(messages) - 2)
+    assert not found._doubted
     assert sum(rendered) < 400 * (tails.ALLOWANCE + 3) + 3 * 800
     assert max(rendered) > 600
 

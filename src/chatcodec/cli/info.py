@@ -8,6 +8,8 @@ import sys
 from typing import Any
 
 from .. import view
+from ..codec import Codec
+from ..tokens.vocabularies.finding import find_tokenizer
 from ..turn.document import to_document
 from ..turn.explain import explain
 from .command import Command, screen_options, source_options, turn_options, variable_options
@@ -28,6 +30,7 @@ def info(arguments: argparse.Namespace) -> int:
         "stops": list(source.stops),
         "stop_ids": list(source.stop_ids),
         "variables": list(codec.variables),
+        "tokenizer": _engine(codec),
     }
     if arguments.json:
         sys.stdout.write(json_line({**facts, "capabilities": dataclasses.asdict(codec.capabilities)}))
@@ -41,7 +44,16 @@ def info(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _engine(codec: Codec) -> str | None:
+    """What encodes: the library in use, None where no tokenizer stands beside the template."""
+    if codec.source is None or codec.source.path is None or find_tokenizer(codec.source.path) is None:
+        return None
+    return codec.tokenizer.engine
+
+
 def _told(value: Any) -> str:
+    if value is None:
+        return "none"
     if isinstance(value, dict):
         return ", ".join(f"{name} {text}" for name, text in value.items()) or "none"
     return value if isinstance(value, str) else ", ".join(map(str, value)) or "none"
