@@ -135,6 +135,19 @@ def test_samples_are_those_of_a_session(name: str) -> None:
             assert start < len(sample)
 
 
+@pytest.mark.parametrize("vocabulary", ["neox", "llama", "llama-legacy", "phi"])
+def test_samples_are_what_the_template_writes(vocabulary: str) -> None:
+    """Where nothing is rewritten, and in vocabularies that begin each text with a space too: what the model goes on
+    with does not begin one."""
+    codec = built_in("iquest-coder", vocabulary)
+    messages = [user(), said("The dog. "), user(), called(city="Paris"), result(), said("It is 20.")]
+    (sample,) = codec.training_samples(messages, TOOLS)
+    whole = codec.encode(messages, TOOLS, add_generation_prompt=False)
+    assert sample.input_ids == whole.ids[: len(sample)]
+    assert sample.loss_mask == whole.sampled[: len(sample)]
+    assert not any(whole.sampled[len(sample) :])
+
+
 # -- how many
 
 
