@@ -90,6 +90,7 @@ class Setting:
         (folder / "tokenizer.json").write_text(definition, "utf-8")
         self.codec = chatcodec.load(source, tokenizer=folder)
         self.transformers.chat_template = self.codec.template.source
+        self.engine = self.codec.tokenizer.engine  # asked for, the faster one is loaded at once
         self.renderer = self._renderer() if source == str(QWEN3) else None
 
     def _renderer(self) -> Any:
@@ -176,7 +177,7 @@ def main() -> None:
     given = parser.parse_args()
     texts = Texts()
     settings = [Setting(source) for source in SOURCES]
-    print(f"transformers {transformers.__version__}; ids by {settings[0].codec.tokenizer.engine}\n")
+    print(f"transformers {transformers.__version__}; ids by {settings[0].engine}\n")
     if "cold" in given.part:
         print(
             "cold: ms for 200 messages\n"
