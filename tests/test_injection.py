@@ -70,7 +70,7 @@ EDGES = str.maketrans("<>[]|｜", "‹›⟦⟧¦¦")
 @dataclass
 class Subject:
     codec: Codec
-    library: Tokenizer
+    reference: Tokenizer
     markers: list[str]
 
     @property
@@ -292,7 +292,7 @@ def test_allowed_control_tokens_are_those_of_the_library(name: str) -> None:
     tokens = "".join(subject(name).markers)
     for shape in SHAPES:
         prompt = subject(name).codec.encode(**conversation(lambda place: tokens, **shape), special_in_content="allow")
-        assert prompt.ids == subject(name).library.encode(prompt.text, add_special_tokens=False).ids
+        assert prompt.ids == subject(name).reference.encode(prompt.text, add_special_tokens=False).ids
 
 
 # -- parts of control tokens

@@ -22,6 +22,7 @@ from .messages import Message, plain, read_messages, read_tools
 from .prompt import Prompt
 from .tails import Tails, counted
 from .tokens.samples import Sample
+from .tokens.turns import shared
 from .turn.decoder import Decoder, read_ids
 
 HISTORIES = ("sampled", "template")
@@ -226,7 +227,7 @@ class Session:
     def _rendered(self, messages: list[Message]) -> _Asked:
         prompt = self._codec.encode(messages, self._tools, **self._variables)
         ids, said = prompt.ids, self._said.input_ids
-        kept = _shared(said, ids)
+        kept = shared(said, ids)
         departure = Departure(kept, len(said), ids[kept:]) if kept < len(said) else None
         return _Asked(prompt.text, kept, ids[kept:], departure)
 
@@ -247,15 +248,3 @@ def _read_logprobs(logprobs: Iterable[float | None], count: int) -> list[float |
         if isinstance(number, str) or not (number is None or hasattr(number, "__float__")):
             raise UnsupportedInput(f"logprobs[{place}]", f"a number or None is needed, not {number!r}")
     return [None if number is None else float(number) for number in given]
-
-
-def _shared(first: list[int], second: list[int]) -> int:
-    """How many ids two lists have in common at their start."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..errors import UnsupportedInput
 from .controls import Range
@@ -182,7 +182,7 @@ class Turns:
     def _shared(self, prompt: str, start: int) -> tuple[int, bool]:
         """Up to where the text from `start` on is that of a prompt, but for a marker of which only a part is; and
         whether it is all of the prompt."""
-        end = start + _shared(prompt, self._text[start : start + len(prompt)])
+        end = start + shared(prompt, self._text[start : start + len(prompt)])
         if end == start + len(prompt):
             return end, bool(prompt)
         begun = _BEGUN.search(self._text, max(end - _LONGEST, start), end)
@@ -367,8 +367,8 @@ def _loosely(header: str) -> re.Pattern[str]:
     return re.compile(re.escape(core) + "".join(f"(?:{re.escape(space)}" for space in spaces) + ")?" * len(spaces))
 
 
-def _shared(first: str, second: str) -> int:
-    """How many characters two texts have in common at their start."""
+def shared(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """How many characters, or ids, two sequences have in common at their start."""
     low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
