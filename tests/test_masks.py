@@ -1,7 +1,7 @@
 """Who writes each token: prompts' masks and owners against slow truths.
 
-`python tests/test_masks.py [--all] [--jobs N] [NAME...]` prints the figures over the corpus's templates and every
-departure; `--generation` compares with `{% generation %}`, `--cost` measures what long conversations take.
+`python tests/test_masks.py [--jobs N] [--no-tokens] [NAME...]` prints the figures over the corpus's templates and every
+departure; with `--generation`, those of the templates' own marks.
 
 The truth about an assistant's turn is found by rendering: the conversation is cut before the message, and behind it,
 and what both cuts and the whole have in common tells where the turn begins and ends. It knows no turn format.
