@@ -13,7 +13,7 @@ LAYERS = [
     {"errors"},
     {"messages", "events", "sources", "gguf_metadata", "builtin"},
     {"template", "turn", "tokens"},
-    {"capabilities", "adapting", "prompt", "tokenized", "laws"},
+    {"capabilities", "adapting", "prompt", "tokenized", "rendering", "laws"},
     {"completions", "departures", "tails", "training", "session"},
     {"codec"},
     {""},

@@ -133,7 +133,7 @@ def departure(prompt: Any) -> str:
     """Why ids differ: a control token in the text that is none in our ids was written by the input, or in part."""
     ours = {piece.start for piece in prompt.tokenized._pieces if piece.control}
     kinds = set()
-    for start, end, control, _, _ in prompt.tokenized._encoder.controls.cut(prompt.text):
+    for start, end, control, _ in prompt.tokenized._encoder.controls.cut(prompt.text):
         if control is not None and start not in ours:
             own = [(max(first, start), min(last, end)) for first, last, path in prompt.spans if path is not None]
             length = sum(last - first for first, last in own if first < last)
@@ -329,7 +329,7 @@ def test_many_control_tokens_cost_no_more() -> None:
         assert found == [
             match.span() for match in re.finditer("|".join(map(re.escape, sorted(texts, key=len, reverse=True))), text)
         ]
-    assert list(ControlTokens({}).cut("a<b")) == [(0, 3, None, 0, 3)]
+    assert list(ControlTokens({}).cut("a<b")) == [(0, 3, None, 3)]
 
 
 def test_text_that_has_no_ids_is_refused_with_its_path() -> None:

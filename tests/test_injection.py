@@ -35,6 +35,7 @@ from tokenizers import Tokenizer
 from vocabularies import tokenizer_json
 
 from chatcodec import Codec, Prompt, UnsupportedInput
+from chatcodec.rendering import Rendering
 from chatcodec.tokens.controls import ControlTokens
 from chatcodec.tokens.vocabularies.finding import as_tokenizer
 
@@ -549,7 +550,7 @@ def test_ids_without_a_trace_are_those_with_it(name: str, data: st.DataObject) -
 
 @templates
 def test_a_harmless_conversation_is_not_traced(name: str) -> None:
-    with mock.patch.object(Codec, "_trace", side_effect=AssertionError):
+    with mock.patch.object(Rendering, "trace", side_effect=AssertionError):
         assert subject(name).codec.encode([{"role": "user", "content": "Hello there."}]).ids
 
 

@@ -1,9 +1,9 @@
 """`Codec`, a chat template read in both directions, and `load`, which finds one.
 
-It wires the rooms below it. The way of a conversation: `messages` reads it into plain data, `adapting` puts it into the
-shape that the template takes (`capabilities`), `template` renders it, and `prompt` tells who wrote what, and what its
-tokens are (`tokenized`). The way back: `turn` derives from renders how an assistant's turn is written, and reads and
-writes turns by that. Both ways together: `completions`, `training` and `session`.
+It wires the rooms below it. The way of a conversation: `messages` reads it into plain data, `rendering` puts it into
+the shape that the template takes (`adapting`, `capabilities`) and through the template, and `prompt` tells who wrote
+what, and what its tokens are (`tokenized`). The way back: `turn` derives from renders how an assistant's turn is
+written, and reads and writes turns by that. Both ways together: `completions`, `training` and `session`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ from functools import cached_property
 from typing import Any
 
 from . import laws, sources
-from .adapting import adapt, is_plain
 from .capabilities import Capabilities, Probe
 from .completions import Completions
-from .errors import BudgetExceeded, FormatNotDerived, SourceError, TemplateError, TooDeep, UnsupportedInput
+from .errors import FormatNotDerived, SourceError, UnsupportedInput
 from .events import FinishReason
-from .messages import Message, Tool, plain, read_messages, read_tools
-from .prompt import Prompt, Trace
+from .messages import Message, plain, read_messages, read_tools
+from .prompt import Prompt
+from .rendering import Conversation, Rendering
 from .session import Session
 from .template import Budget, Template
 from .template.environment import clock
-from .template.traced import TracedText, wrap, written
+from .template.traced import TracedText
 from .tokenized import SPECIAL_IN_CONTENT, Making
-from .tokens.controls import Range
 from .tokens.encoding import CACHE_BYTES, Encoder
 from .tokens.samples import Sample
 from .tokens.tokenizer import Tokenizer
@@ -148,6 +147,10 @@ class Codec:
         """What the template takes, found out by rendering some small conversations."""
         return Probe(self.template).capabilities()
 
+    @cached_property
+    def _rendering(self) -> Rendering:
+        return Rendering(self.template, lambda: self.capabilities)
+
     def encode(
         self,
         messages: Any,
@@ -175,7 +178,7 @@ class Codec:
         if special_in_content not in SPECIAL_IN_CONTENT:
             raise UnsupportedInput("special_in_content", f"it is one of {', '.join(SPECIAL_IN_CONTENT)}")
         self._check_variables(template_variables)
-        conversation = _Conversation(
+        conversation = Conversation(
             read_messages(messages),
             read_tools(tools),
             {
@@ -187,15 +190,15 @@ class Codec:
         now = clock.get() or datetime.now()
         given = {name: conversation.variables[name] for name in template_variables}
         making = self._making(conversation, given, special_in_content)
-        text = self._render(conversation, now)
-        prompt = Prompt(text, lambda: self._trace(conversation, now, text), making)
+        text = self._rendering.render(conversation, now)
+        prompt = Prompt(text, lambda: self._rendering.trace(conversation, now, text), making)
         if special_in_content == "error":
             _ = prompt.tokenized.ids
         if strict and prompt.trace.unsaid:
             raise UnsupportedInput(prompt.trace.unsaid[0], "the template leaves it out of the prompt")
         return prompt
 
-    def _making(self, conversation: _Conversation, variables: Mapping[str, Any], special: str) -> Making:
+    def _making(self, conversation: Conversation, variables: Mapping[str, Any], special: str) -> Making:
         def before(place: int) -> str:
             return self.encode(conversation.messages[:place], conversation.tools, **variables).text
 
@@ -208,7 +211,7 @@ class Codec:
             encoder=lambda: self.encoder,
             format=lambda: self.format_with(**variables),
             before=before,
-            generation=lambda: self._generation(conversation),
+            generation=lambda: self._rendering.generation(conversation),
         )
 
     # -- the model's output
@@ -353,6 +356,7 @@ class Codec:
         tools: Any = None,
         *,
         turns: str | Callable[[int, Message], bool] = "all",
+        given: int = 0,
         max_length: int | None = None,
         overflow: str = "drop",
         **template_variables: Any,
@@ -361,10 +365,11 @@ class Codec:
 
         `turns` are "all", the "last" (both without those whose field `train`, or `weight`, says no, and without what
         begins the conversation), those that are "flagged" (the field says yes), or those for which
-        `turns(place, message)` is true. Reasoning that stands inline before the content counts as reasoning. One sample
-        holds several turns where later prompts go on from earlier ones; where the template rewrites history there are
-        more. `max_length` is in tokens; a longer sample is dropped, or, with `overflow="truncate"`, cut behind the last
-        turn that fits, or, with "error", raises `UnsupportedInput`.
+        `turns(place, message)` is true; the first `given` messages are not trained in any case. Reasoning that stands
+        inline before the content counts as reasoning. One sample holds several turns where later prompts go on from
+        earlier ones; where the template rewrites history there are more. `max_length` is in tokens; a longer sample is
+        dropped, or, with `overflow="truncate"`, cut behind the last turn that fits, or, with "error", raises
+        `UnsupportedInput`.
 
         Raises `UnsupportedInput` with the message's path for a turn that the format cannot carry, `FormatNotDerived`.
         """
@@ -373,6 +378,7 @@ class Codec:
             read_messages(messages),
             read_tools(tools),
             turns=turns,
+            given=given,
             max_length=max_length,
             overflow=overflow,
             variables=template_variables,
@@ -392,7 +398,7 @@ class Codec:
         more = [stop for stop in self.stops if stop not in (*turn.ends, *turn.next_turns)]
         return replace(turn, ends=(*turn.ends, *more)) if more else turn
 
-    # -- rendering
+    # -- as a whole
 
     def _check_variables(self, given: Mapping[str, Any]) -> None:
         for name in given:
@@ -401,75 +407,6 @@ class Codec:
             if name not in self.template.variables and name not in self.special_tokens:
                 known = ", ".join(self.variables) or "none"
                 raise UnsupportedInput(name, f"the template never reads this variable; those it reads: {known}")
-
-    def _adapted(self, messages: list[Message], tools: list[Tool] | None) -> tuple[list[Message], Any]:
-        if not tools and is_plain(messages, self.capabilities):
-            return messages, tools
-        return adapt(messages, tools, self.capabilities)
-
-    def _render(self, conversation: _Conversation, now: datetime) -> str:
-        messages, tools = self._adapted(conversation.messages, conversation.tools)
-        token = clock.set(now)
-        try:
-            return self.template.render(messages=messages, tools=tools, **conversation.variables)
-        except TemplateError as error:
-            if isinstance(error, BudgetExceeded) and not isinstance(error, TooDeep):
-                raise
-            raise self._blame(error, messages, tools, conversation.variables) from error
-        finally:
-            clock.reset(token)
-
-    def _generation(self, conversation: _Conversation) -> list[Range] | None:
-        messages, tools = self._adapted(conversation.messages, conversation.tools)
-        return self.template.generation(messages=messages, tools=tools, **conversation.variables)
-
-    def _trace(self, conversation: _Conversation, now: datetime, rendered: str) -> Trace:
-        messages = wrap(conversation.messages, None, "messages")
-        tools = wrap(conversation.tools, None, "tools")
-        variables = {name: wrap(value, None, name) for name, value in conversation.variables.items()}
-        adapted, adapted_tools = self._adapted(messages, tools)
-        token = clock.set(now)
-        try:
-            text = self.template.trace_wrapped({"messages": adapted, "tools": adapted_tools, **variables})
-        finally:
-            clock.reset(token)
-        if str.__str__(text) != rendered:  # a template of random words: nobody knows who wrote which
-            text = TracedText.of(written(rendered, (None, "messages")))
-        return Trace(
-            text,
-            conversation.messages,
-            {"tools": conversation.tools, **conversation.variables},
-            lambda: self.capabilities.media,
-        )
-
-    def _blame(
-        self, error: TemplateError, messages: list[Message], tools: Any, variables: dict[str, Any]
-    ) -> UnsupportedInput:
-        """The error of a conversation that the template failed on: which message it failed at, and why."""
-
-        def fails(count: int, tools: Any) -> bool:
-            try:
-                self.template.render(messages=messages[:count], tools=tools, **variables)
-            except TemplateError as again:
-                return again.message == error.message
-            return False
-
-        reason = (
-            f"the template refuses it: {error.message}"
-            if error.raised
-            else f"the template fails on it: {error.message}"
-        )
-        where = f" ({error.template}, line {error.line})" if error.line else ""
-        if tools and not fails(len(messages), None):
-            return UnsupportedInput("tools", reason + where)
-        low, high = 1, len(messages)
-        while low < high:
-            middle = (low + high) // 2
-            if fails(middle, tools):
-                high = middle
-            else:
-                low = middle + 1
-        return UnsupportedInput(f"messages[{high - 1}]", reason + where)
 
     def __reduce__(self) -> Any:
         """What it was made of: another process makes its own, if it can have the tokenizer that was given."""
@@ -517,12 +454,3 @@ class _Vocabulary:
 
     def control_tokens(self) -> Mapping[str, int]:
         return self._codec.tokenizer.control_tokens()
-
-
-class _Conversation:
-    """One call's input as plain data of our own."""
-
-    def __init__(self, messages: list[Message], tools: list[Tool] | None, variables: dict[str, Any]) -> None:
-        self.messages = messages
-        self.tools = tools
-        self.variables = variables

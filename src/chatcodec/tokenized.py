@@ -6,6 +6,7 @@ control token has the ids of its plain text.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,9 +62,15 @@ class Tokenized:
 
     def ids_between(self, start: int, end: int) -> list[int]:
         """The ids of a part of the text."""
-        return self._ids(
-            [piece._replace(end=min(piece.end, end)) for piece in self._pieces if piece.start < end], start
-        )
+        first = max(bisect_right(self._starts, start) - 1, 0)
+        pieces = self._pieces[first : bisect_left(self._starts, end)]
+        if pieces and pieces[-1].end > end:
+            pieces[-1] = pieces[-1]._replace(end=end)
+        return self._ids(pieces, start)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [piece.start for piece in self._pieces]
 
     def _ids(self, pieces: Sequence[Piece], start: int) -> list[int]:
         try:

@@ -35,7 +35,7 @@ class Token(NamedTuple):
 def placed_tokens(encoder: Encoder, text: str, pieces: Sequence[Piece]) -> list[tuple[int, int, int]]:
     """The id of each token, and the characters from and to that it holds at least a part of."""
     found: list[tuple[int, int, int]] = []
-    for start, end, control, _, _ in pieces:
+    for start, end, control, _ in pieces:
         if control is not None:
             found.append((control.id, start, end))
         else:

@@ -27,14 +27,12 @@ _WORD = re.compile(f"[{_CIRCLED}\u200c\u200d]")  # what of Unicode's \\w is no l
 class Piece(NamedTuple):
     """A control token or a text between two: characters `start` to `end`.
 
-    What is read of a control token is `start` to `end`; `outer_start` and `outer_end` hold the white space too that it
-    takes with it.
+    The white space behind a control token that it takes with it is up to `outer_end`.
     """
 
     start: int
     end: int
     control: Control | None
-    outer_start: int
     outer_end: int
 
 
@@ -58,11 +56,11 @@ class ControlTokens:
             if before < 0 or start < position:
                 continue
             if position < before:
-                pieces.append(Piece(position, before, None, position, before))
-            pieces.append(Piece(start, end, control, before, behind))
+                pieces.append(Piece(position, before, None, before))
+            pieces.append(Piece(start, end, control, behind))
             position = behind
         if position < len(text):
-            pieces.append(Piece(position, len(text), None, position, len(text)))
+            pieces.append(Piece(position, len(text), None, len(text)))
         return pieces
 
     def _matches(self, text: str, owned: Sequence[Range]) -> Iterator[re.Match[str]]:

@@ -47,7 +47,7 @@ class Encoder:
         Raises `UnencodableText`.
         """
         ids: list[int] = []
-        for begin, end, control, _, outer_end in pieces:
+        for begin, end, control, outer_end in pieces:
             if outer_end <= start:
                 continue
             if control is None:
