@@ -195,6 +195,12 @@ def test_turns(model: Path, codec: chatcodec.Codec) -> None:
     assert [texts(codec, row) for row in made("flagged.parquet")] == [["1.<|im_end|>"], ["2.<|im_end|>"]]
 
 
+def test_completions_that_say_no_are_not_trained(model: Path) -> None:
+    completion = [assistant("1.", weight=0), user("2?"), assistant("2."), user("3?"), assistant("3.", train=False)]
+    convert(model, lines({"prompt": [user("1?")], "completion": completion}))
+    assert [row["turn"] for row in made()] == [[3]]
+
+
 def test_only_completions_are_trained(model: Path) -> None:
     prompt, completion = TALK[:3], [TALK[3], user("?"), assistant("!", train=True), user("??"), assistant("!!")]
     data = lines({"prompt": prompt, "completion": completion})
@@ -251,7 +257,9 @@ def test_too_long_samples_can_be_a_fault(model: Path) -> None:
     rewritten = [user("1?"), thinking("Hm.", "1."), user("2?"), thinking("So.", "2" * 300)]
     data = lines(rewritten)
     outcome = convert(model, data, "--max-length", 100, "--overflow", "error", code=1)
-    assert re.search(r"error: data.jsonl:1: a sample of \d+ tokens; --max-length is 100\n", outcome.err)
+    assert re.search(
+        r"error: data.jsonl:1: messages\[\d\]: it ends behind token 100, in a sample of \d+ tokens\n", outcome.err
+    )
     assert made() == []
     convert(model, data, "--max-length", 100, "--overwrite")
     assert [row["turn"] for row in made()] == [[1]]
@@ -277,7 +285,7 @@ def test_too_long_samples_can_be_a_fault(model: Path) -> None:
         ({"completion": TALK}, TALK, 0),
         (
             {"conversations": [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b", "weight": 1}]},
-            [user("a"), assistant("b", train=True)],
+            [user("a"), assistant("b", weight=1)],
             0,
         ),
         (

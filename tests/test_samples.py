@@ -467,3 +467,12 @@ def test_samples_are_cut() -> None:
     assert sample.cut(3) == Sample([1, 2], [False, True], [1], [2], [None, -1.0])
     assert sample.cut(9) == sample
     assert sample.up_to(3) == Sample([1, 2, 3], [False, True, False], [1], [2], [None, -1.0, None])
+
+
+def test_given_messages_are_not_trained() -> None:
+    codec = built_in("iquest-coder")
+    messages = [user(), said("1"), user(), said("2", train=True), user(), said("3")]
+    for turns in ("all", "last", lambda place, message: True):
+        samples = codec.training_samples(messages, turns=turns, given=4)
+        assert [sample.turns for sample in samples] == [[5]]
+    assert codec.training_samples(messages, turns="flagged", given=4) == []

@@ -25,24 +25,23 @@ def training_samples(
     tools: list[Tool] | None,
     *,
     turns: str | Callable[[int, Message], bool],
+    given: int,
     max_length: int | None,
     overflow: str,
     variables: Mapping[str, Any],
 ) -> list[Sample]:
     """See `Codec.training_samples`."""
-    if overflow not in OVERFLOWS:
-        raise UnsupportedInput("overflow", f"it is one of {', '.join(OVERFLOWS)}")
     if max_length is not None and (type(max_length) is not int or max_length < 1):
         raise UnsupportedInput("max_length", f"a number of tokens is needed, not {max_length!r}")
-    chosen = _chosen(messages, turns)
+    chosen = _chosen(messages, turns, given)
     shown = [{name: value for name, value in message.items() if name not in FLAGS} for message in messages]
     samples = joined(_exchanges(codec, shown, tools, chosen, variables))
-    return samples if max_length is None else list(_fitting(samples, max_length, overflow))
+    return fitting(samples, max_length, overflow)
 
 
-def _chosen(messages: list[Message], turns: str | Callable[[int, Message], bool]) -> list[int]:
+def _chosen(messages: list[Message], turns: str | Callable[[int, Message], bool], given: int) -> list[int]:
     """The places of the messages to train."""
-    own = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+    own = [place for place, message in enumerate(messages) if message["role"] == "assistant" and place >= given]
     if turns in ("all", "last"):  # what begins the conversation answers nothing
         own = [place for place in own if place and not _is_excluded(messages[place])]
     if callable(turns):
@@ -85,15 +84,20 @@ def _exchanges(
         yield Exchange(place, prompt.text, prompt.tokenized.ids_between, completion.text, completion.ids)
 
 
-def _fitting(samples: list[Sample], length: int, overflow: str) -> Iterator[Sample]:
-    """The samples of at most `length` tokens, and what `overflow` makes of those that are longer."""
+def fitting(samples: list[Sample], length: int | None, overflow: str) -> list[Sample]:
+    """The samples of at most `length` tokens, and what `overflow` makes of those that are longer: "drop" nothing,
+    "truncate" the turns that fit, "error" an `UnsupportedInput` with the path of the first message that does not."""
+    if overflow not in OVERFLOWS:
+        raise UnsupportedInput("overflow", f"it is one of {', '.join(OVERFLOWS)}")
+    found: list[Sample] = []
     for sample in samples:
-        if len(sample) <= length:
-            yield sample
+        if length is None or len(sample) <= length:
+            found.append(sample)
         elif overflow == "error":
             place = next(turn for turn, end in zip(sample.turns, sample.ends, strict=True) if end > length)
-            raise UnsupportedInput(f"messages[{place}]", f"it ends behind token {length:,} of its sample")
-        elif overflow == "truncate":
-            cut = sample.cut(length)
-            if cut is not None:
-                yield cut
+            raise UnsupportedInput(
+                f"messages[{place}]", f"it ends behind token {length:,}, in a sample of {len(sample):,} tokens"
+            )
+        elif overflow == "truncate" and (cut := sample.cut(length)) is not None:
+            found.append(cut)
+    return found

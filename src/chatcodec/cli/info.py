@@ -46,9 +46,8 @@ def info(arguments: argparse.Namespace) -> int:
 
 def _engine(codec: Codec) -> str | None:
     """What encodes: the library in use, None where no tokenizer stands beside the template."""
-    if codec.source is None or codec.source.path is None or find_tokenizer(codec.source.path) is None:
-        return None
-    return codec.tokenizer.engine
+    found = find_tokenizer(codec.source.path) if codec.source and codec.source.path else None
+    return found.engine if found else None
 
 
 def _told(value: Any) -> str:

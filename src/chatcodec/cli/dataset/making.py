@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...codec import load
 from ...errors import ChatCodecError, UnsupportedInput
 from ...tokens.samples import Sample
+from ...training import fitting
 from ...turn import TurnFormat
 from ..inputs import InputError
 from ..request import Request
@@ -106,35 +107,21 @@ class Maker:
         self._ignored |= ignored
         variables.pop("add_generation_prompt", None)
         return self._request.codec.training_samples(
-            given.messages, self._request.tools(given), turns=self._turns(talk), **variables
+            given.messages, self._request.tools(given), turns=self._job.turns, given=talk.start, **variables
         )
-
-    def _turns(self, talk: Talk) -> str | Callable[[int, Any], bool]:
-        if not talk.start:
-            return self._job.turns
-        own = [place for place, _ in _answers(talk)]
-        if self._job.turns == "flagged":
-            own = [place for place, message in _answers(talk) if message.get("train")]
-        chosen = own[-1:] if self._job.turns == "last" else own
-        return lambda place, _: place in chosen
 
     def _fitted(self, samples: list[Sample]) -> tuple[list[Sample], str]:
         """The samples as the options want them, and what is lost by that."""
         most = self._job.max_length
-        longest = max(map(len, samples))
-        if most is None or longest <= most:
-            return samples, ""
-        if self._job.overflow == "error":
-            raise _LeftOut(TOO_LONG, None, f"a sample of {longest:,} tokens; --max-length is {most:,}")
-        cut = self._job.overflow == "truncate"
-        fitting = [kept for sample in samples if (kept := _kept(sample, most, cut)) is not None]
-        lost = sorted({turn for sample in samples for turn in sample.turns} - {t for s in fitting for t in s.turns})
+        try:
+            kept = fitting(samples, most, self._job.overflow)
+        except UnsupportedInput as error:
+            raise _LeftOut(TOO_LONG, error.path, error.reason) from None
+        lost = sorted({turn for sample in samples for turn in sample.turns} - {t for s in kept for t in s.turns})
+        if not lost:
+            return kept, ""
         places = ", ".join(f"messages[{turn}]" for turn in lost)
-        return fitting, f"{longest:,} tokens; --max-length is {most:,}; not trained: {places}"
-
-
-def _kept(sample: Sample, most: int, cut: bool) -> Sample | None:
-    return sample if len(sample) <= most else sample.cut(most) if cut else None
+        return kept, f"{max(map(len, samples)):,} tokens; --max-length is {most:,}; not trained: {places}"
 
 
 def _answers(talk: Talk) -> Iterator[tuple[int, Mapping[str, Any]]]:

@@ -110,8 +110,6 @@ def _message(entry: Any, path: str) -> Any:
             message |= {"role": "assistant", "tool_calls": _calls(value, f"{path}.value")}
         else:
             message |= {"role": SPEAKERS.get(speaker, speaker), "content": value}
-    if "weight" in message:
-        message.setdefault("train", bool(message.pop("weight")))
     if isinstance(message.get("tool_calls"), str):
         message["tool_calls"] = _loaded(message["tool_calls"], f"{path}.tool_calls")
     return message
