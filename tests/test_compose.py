@@ -34,6 +34,7 @@ from turn_formats import (
 )
 
 from chatcodec.errors import UnsupportedInput
+from chatcodec.laws import compose_open
 from chatcodec.template import Template
 from chatcodec.turn import payloads
 from chatcodec.turn.compose import compose
@@ -567,3 +568,38 @@ def test_what_the_template_writes_after_its_prompt(name: str, message: Message, 
         assume(False)
     text = template.render(**conversation(S, WEATHER, message, tools=TOOLS, prompt=False))
     assert text == prompt + completion + "".join(format.ends[:1])
+
+
+beginnings = st.text("ab \n", max_size=5).map("a".__add__)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(reasoning=st.just("") | beginnings, content=st.just("") | beginnings, more=beginnings)
+def test_a_message_that_goes_on_is_the_beginning_of_the_whole(
+    name: str, reasoning: str, content: str, more: str
+) -> None:
+    format = FORMATS[name]
+    reasoning = reasoning.rstrip() if content else reasoning
+    message = {"role": "assistant", "reasoning_content": reasoning, "content": content}
+    if not (format.reasoning or format.channels):
+        del message["reasoning_content"]
+    assume(content or (reasoning and "reasoning_content" in message))
+    more = more.strip()
+    whole = {**message, "content": content + more} if content else {**message, "reasoning_content": reasoning + more}
+    begun = compose_open(format, message, prompt=format.header)
+    assert compose(whole, format, prompt=format.header).startswith(begun)
+    assert begun.endswith(content or reasoning)
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        ({"role": "assistant", "content": ""}, "content"),
+        ({"role": "assistant", "content": "a", "tool_calls": [PARIS]}, "tool_calls"),
+        ({"role": "user", "content": "a"}, "role"),
+    ],
+)
+def test_what_cannot_go_on(message: Message, path: str) -> None:
+    with pytest.raises(UnsupportedInput) as raised:
+        compose_open(STEP3_VL, message)
+    assert raised.value.path == path

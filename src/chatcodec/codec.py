@@ -264,7 +264,7 @@ class Codec:
         `FormatNotDerived`.
         """
         return Decoder(
-            self._format_after(prompt, template_variables),
+            self.format_after(prompt, **template_variables),
             prompt=prompt.text if isinstance(prompt, Prompt) else prompt,
             tools=read_tools(tools),
             vocabulary=_Vocabulary(self),
@@ -295,9 +295,14 @@ class Codec:
         message: Mapping[str, Any],
         prompt: Prompt | str | None = None,
         tools: Any = None,
+        *,
+        open: bool = False,
         **template_variables: Any,
     ) -> str:
         """The completion that decodes to `message`, as the model would have written it after `prompt`.
+
+        With `open` the message goes on: the completion is what has been written up to the end of its content, or,
+        where it has none, of its reasoning; it has no calls.
 
         Raises `UnsupportedInput` where the format cannot carry the message (with `tools`, the arguments' types are
         known, and more can be carried), `FormatNotDerived` where there is no format.
@@ -305,12 +310,10 @@ class Codec:
         given = plain(message, "message")
         if not isinstance(given, dict):
             raise UnsupportedInput("message", "a message is an object")
-        return laws.compose_faithfully(
-            self._format_after(prompt, template_variables),
-            given,
-            prompt=_text_of(prompt),
-            tools=read_tools(tools),
-        )
+        turn, begun = self.format_after(prompt, **template_variables), _text_of(prompt)
+        if open:
+            return laws.compose_open(turn, given, prompt=begun)
+        return laws.compose_faithfully(turn, given, prompt=begun, tools=read_tools(tools))
 
     def compose_ids(
         self,
@@ -319,6 +322,7 @@ class Codec:
         tools: Any = None,
         *,
         end: bool = True,
+        open: bool = False,
         **template_variables: Any,
     ) -> list[int]:
         """The same completion as token ids, with `end` up to and with the token that ends the turn.
@@ -330,6 +334,8 @@ class Codec:
             raise UnsupportedInput("message", "a message is an object")
         completions = self.completions(**_with_variables(prompt, template_variables))
         text = _text_of(prompt)
+        if open:
+            return completions.compose_open(given, text).ids
         return completions.compose(given, text, read_tools(tools), end=end).ids
 
     def completions(self, **template_variables: Any) -> Completions:
@@ -392,9 +398,10 @@ class Codec:
         """
         return Session(self, tools, history=history, **template_variables)
 
-    def _format_after(self, prompt: Any, variables: Mapping[str, Any]) -> TurnFormat:
-        """The format, with what else may end a turn: the source's stops, and the special token that says so."""
-        turn = self.format_with(**_with_variables(prompt, variables))
+    def format_after(self, prompt: Prompt | str | Sequence[int] | None = None, **template_variables: Any) -> TurnFormat:
+        """The format of a turn after `prompt`, with what else may end one: the source's stops, and the special token
+        that says so. Raises `FormatNotDerived`."""
+        turn = self.format_with(**_with_variables(prompt, template_variables))
         more = [stop for stop in self.stops if stop not in (*turn.ends, *turn.next_turns)]
         return replace(turn, ends=(*turn.ends, *more)) if more else turn
 

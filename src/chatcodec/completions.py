@@ -115,6 +115,17 @@ class Completions:
             written += hidden.hidden(self._end_of(message, follower))
         return self._completion(written, behind=turn)
 
+    def compose_open(self, message: Message, prompt: str | None) -> Completion:
+        """The completion of a message that goes on; see `laws.compose_open`."""
+        _check_text(message, "")
+        hidden = self._hidden
+        turn = _turn_in(self._form.prompt if prompt is None else prompt, self._form)
+        try:
+            written = laws.compose_open(hidden.format, message, prompt=None if prompt is None else hidden.hidden(turn))
+        except UnsupportedInput as error:
+            raise UnsupportedInput(error.path, hidden.told(error.reason)) from None
+        return self._completion(written, behind=turn)
+
     def as_written(self, message: Message) -> Message:
         """The message as the template takes it: reasoning that stands inline before the content is apart, and there is
         no white space at the ends of texts that it takes off."""

@@ -20,6 +20,9 @@ from .turn.derive.probes import Probes, Trace, Turn
 from .turn.format import CallId, TurnFormat
 from .turn.said import read_message
 
+GOES_ON = "…"
+"""A text behind one that is not over."""
+
 
 @dataclass(frozen=True, slots=True)
 class CounterExample:
@@ -93,6 +96,23 @@ def compose_faithfully(
     path = {"reasoning": "reasoning_content", "calls": "tool_calls"}.get(fields[0], fields[0])
     typed = "; with `tools`, the arguments' types are known" if path == "tool_calls" and not tools else ""
     raise UnsupportedInput(path, f"the format cannot carry it: {broken.completion!r} would be read as {found!r}{typed}")
+
+
+def compose_open(turn: TurnFormat, message: Mapping[str, Any], *, prompt: str | None = None) -> str:
+    """The completion up to the end of the last text that `message` has: its content, or else its reasoning.
+
+    Raises `UnsupportedInput` where the message has neither, or has calls, and as `compose_faithfully` does.
+    """
+    read = read_message(message)
+    if read.calls:
+        raise UnsupportedInput("tool_calls", "a message that goes on has no calls yet")
+    if not read.content and not read.reasoning:
+        raise UnsupportedInput("content", "a message that goes on has content or reasoning to go on from")
+    # What a format takes off a text's end it does not take off before this: the text goes on behind it.
+    content, reasoning = (read.content + GOES_ON, read.reasoning) if read.content else ("", read.reasoning + GOES_ON)
+    whole = {"role": "assistant", "content": content, "reasoning_content": reasoning}
+    written = compose_faithfully(turn, whole, prompt=prompt)
+    return written[: written.rindex(GOES_ON)]
 
 
 def prove(turn: TurnFormat, trace: Trace, *, template: str = "chat_template") -> None:
