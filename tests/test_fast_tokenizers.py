@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,6 +72,22 @@ def test_ids_of_long_texts(name: str) -> None:
         assert fast(name).encode(text) == reference.encode(text)
     for letter in ("a", " ", "\n", "é", "世", "1"):
         assert fast(name).encode(letter * 3000) == reference.encode(letter * 3000)
+
+
+def test_much_white_space_in_a_row_goes_to_the_reference() -> None:
+    """On three million characters of it kitoken ends the process, which cannot be caught."""
+    code = (
+        "from test_tokenizers import loaded\n"
+        "from chatcodec.tokens.vocabularies.fast import FasterTokenizer\n"
+        "tokenizer = FasterTokenizer(loaded('qwen')[0])\n"
+        "assert tokenizer.engine.startswith('kitoken')\n"
+        "print(len(b''.join(map(tokenizer.token_bytes, tokenizer.encode(' ' * 3_000_000)))))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
+    )
+    assert done.returncode == 0, done.stderr[-400:]
+    assert int(done.stdout) == 3_000_000
 
 
 @pytest.mark.parametrize("text", ["ab\ud800c", "\udfff"])

@@ -95,7 +95,7 @@ class Tokenized:
             if place is not None:
                 raise UnsupportedInput(
                     self._path_at(place),
-                    "it spells a control token of the vocabulary; special_in_content='text' encodes it as text",
+                    "it spells a control token of the vocabulary",
                 )
         return controls.cut(self._text, foreign)
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 WORTHWHILE = 1 << 21
 """After so many characters kitoken is loaded."""
 
+LONGEST_SPACE = 200_000
+"""Characters of white space in a row that kitoken is asked about: at 3 M its regular expressions end the process."""
+_LONG_SPACE = re.compile(rf"\s{{{LONGEST_SPACE}}}")
+
 _BYTE_LEVEL_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 """What `tokenizers` cuts by where a `ByteLevel` step uses its own pattern; kitoken has a shorter one."""
 
@@ -75,7 +79,7 @@ class FasterTokenizer:
             self._seen += len(text)
             if self._seen > self._worthwhile:
                 self._load_once()
-        if self._fast is None or (first and self._first_differs) or not self._is_known(text):
+        if self._fast is None or (first and self._first_differs) or not self._is_known(text) or _is_risky(text):
             return self.reference.encode(text, first=first)
         try:
             return self._fast.encode(text, True)
@@ -131,6 +135,10 @@ def _is_settled(letter: str) -> bool:
     if unicodedata.ucd_3_2_0.category(letter) not in ("Cn", "Cs"):
         return True
     return unicodedata.category(letter)[0] in "LSZ" and not unicodedata.decomposition(letter)
+
+
+def _is_risky(text: str) -> bool:
+    return len(text) >= LONGEST_SPACE and _LONG_SPACE.search(text) is not None
 
 
 class _Translation:
