@@ -15,14 +15,15 @@ EXCHANGES = Path(__file__).parent / "exchanges"
 
 @dataclass(frozen=True)
 class Reply:
-    """`parts` are sent one by one. After them the body ends, or with `cut` the connection breaks, or with `hang`
-    nothing comes any more."""
+    """`parts` are sent one by one, `wait` seconds late. After them the body ends, or with `cut` the connection breaks,
+    or with `hang` nothing comes any more."""
 
     parts: Sequence[bytes] = ()
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     cut: bool = False
     hang: bool = False
+    wait: float = 0.0
 
 
 HANGS = Reply(status=0, hang=True)
@@ -41,9 +42,9 @@ def told(value: Any, status: int = 200, **headers: str) -> Reply:
     return Reply([json.dumps(value).encode()], status, {name.replace("_", "-"): headers[name] for name in headers})
 
 
-def exchange(name: str, *, status: int = 200, size: int | None = None) -> Reply:
+def exchange(name: str, *, size: int | None = None, **how: Any) -> Reply:
     """What is written in a file."""
-    return stream((EXCHANGES / name).read_bytes(), size=size, status=status)
+    return stream((EXCHANGES / name).read_bytes(), size=size, **how)
 
 
 def event(value: Any) -> str:
@@ -59,9 +60,10 @@ class Request:
 
 
 class Server:
-    """Answers each route as `routes` says; all others are not found."""
+    """Answers each route as `routes` says, one reply after the other where there are several; all others are not
+    found."""
 
-    def __init__(self, routes: Mapping[str, Reply]) -> None:
+    def __init__(self, routes: Mapping[str, Reply | list[Reply]]) -> None:
         self.routes = routes
         self.requests: list[Request] = []
         self.left = asyncio.Event()
@@ -75,13 +77,15 @@ class Server:
         try:
             request = await _request(reader)
             self.requests.append(request)
-            await self._reply(self.routes.get(request.path, told({"detail": "Not Found"}, 404)), reader, writer)
+            reply = self.routes.get(request.path, told({"detail": "Not Found"}, 404))
+            await self._reply(reply.pop(0) if isinstance(reply, list) else reply, reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             self.left.set()
         finally:
             writer.close()
 
     async def _reply(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(reply.wait)
         if reply.status:
             fields = {"transfer-encoding": "chunked", "connection": "close"} | dict(reply.headers)
             head = [f"HTTP/1.1 {reply.status} Some", *(f"{name}: {value}" for name, value in fields.items())]
@@ -107,7 +111,7 @@ async def _request(reader: asyncio.StreamReader) -> Request:
 
 
 @asynccontextmanager
-async def serving(routes: Mapping[str, Reply]) -> AsyncIterator[Server]:
+async def serving(routes: Mapping[str, Reply | list[Reply]]) -> AsyncIterator[Server]:
     server = Server(routes)
     tasks: set[asyncio.Task[None]] = set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any
@@ -21,12 +22,15 @@ from .server_events import ServerEvents
 
 CONNECT_TIMEOUT = 5.0
 IDLE_TIMEOUT = 300.0
+CHECK_TIMEOUT = 5.0
 ANSWER_LIMIT = 64 << 20
 ERROR_LIMIT = 64 << 10
 
 
 class Connection:
     """`base` is the engine's URL without a path of the API; `idle_timeout` is how long it may say nothing.
+
+    A user and a password in the URL are sent, unless there is a key, and never shown.
 
     Each request has a connection of its own: a kept one may be closed by the engine just as it is used again, which
     fails a request that must not be sent twice, and it occupies a thread of llama.cpp's server.
@@ -36,10 +40,12 @@ class Connection:
         headers = {"Accept-Encoding": "identity", "Connection": "close"}
         if api_key is not None:
             headers["Authorization"] = f"Bearer {api_key}"
-        self.base = base
-        self.idle_timeout = idle_timeout
+        url = httpx2.URL(base)
+        self.base = str(url.copy_with(userinfo=b"")).rstrip("/")
+        self._patient = httpx2.Timeout(idle_timeout, connect=min(CONNECT_TIMEOUT, idle_timeout), read=None)
         self._client = httpx2.AsyncClient(
             headers=headers,
+            auth=(url.username, url.password) if url.userinfo and api_key is None else None,
             timeout=httpx2.Timeout(idle_timeout, connect=min(CONNECT_TIMEOUT, idle_timeout)),
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
             follow_redirects=False,
@@ -50,8 +56,12 @@ class Connection:
         """The JSON that a GET answers; None for an empty body."""
         return await self._exchange("GET", path, None, timeout)
 
+    async def check(self, path: str) -> None:
+        """Asks a route that answers at once when the engine is ready."""
+        await self.get(path, timeout=CHECK_TIMEOUT)
+
     async def post(self, path: str, body: dict[str, Any], *, timeout: float | None = None) -> Any:
-        """The JSON that a POST answers; None for an empty body."""
+        """The JSON that a POST answers; None for an empty body. With a `timeout` of infinity it is waited for."""
         return await self._exchange("POST", path, body, timeout)
 
     @asynccontextmanager
@@ -77,9 +87,8 @@ class Connection:
         """A response whose status says that all is well."""
         if self._client.is_closed:
             raise EngineUnreachable("the connection to the engine is closed")
-        limit = self._client.timeout if timeout is None else httpx2.Timeout(timeout)
         try:
-            request = self._client.build_request(method, self.base + path, json=body, timeout=limit)
+            request = self._client.build_request(method, self.base + path, json=body, timeout=self._limit(timeout))
         except ValueError:
             raise EngineRefused("the request has a value that JSON cannot say") from None
         with _failures():
@@ -92,6 +101,11 @@ class Connection:
             yield response
         finally:
             await response.aclose()
+
+    def _limit(self, timeout: float | None) -> httpx2.Timeout:
+        if timeout is None:
+            return self._client.timeout
+        return self._patient if math.isinf(timeout) else httpx2.Timeout(timeout)
 
 
 def event_object(data: str) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class Embedded(LlamaCpp):
         model: str | os.PathLike[str] | None = None,
         *,
         context: int = 4096,
-        n_parallel: int = 2,
+        n_parallel: int = 4,
         threads: int | None = None,
         idle_timeout: float = IDLE_TIMEOUT,
     ) -> Embedded:

@@ -18,6 +18,8 @@ class Ask:
     text: str
     ids: list[int] | None = None
     """The prompt's token ids; None where no tokenizer is at hand, and the text is all there is."""
+    beginning: str = ""
+    """The special token that the text begins with: a server that takes text puts it there itself."""
     max_tokens: int | None = None
     """None: as many as the engine's context holds."""
     stop_ids: tuple[int, ...] = ()
@@ -50,7 +52,10 @@ SAMPLING = (
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A token and its natural logarithm of probability; `text` need not be whole characters, `bytes` is exact."""
+    """A token and its natural logarithm of probability, minus infinity for an impossible one.
+
+    `text` need not be whole characters. `bytes` is exact, or None where they are not told.
+    """
 
     text: str
     logprob: float

@@ -8,9 +8,6 @@ from typing import Any
 
 from .engine import EngineAnswerInvalid
 
-LOWEST_LOGPROB = -9999.0
-"""Stands for the logarithm of zero, which JSON cannot say."""
-
 _LARGEST_COUNT = 1 << 53
 _LARGEST_ID = 1 << 31
 
@@ -21,10 +18,6 @@ def parse(text: str | bytes) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         raise EngineAnswerInvalid("the engine's answer is not JSON") from None
-
-
-def parse_object(text: str | bytes) -> dict[str, Any]:
-    return as_object(parse(text), "the answer")
 
 
 def as_object(value: object, name: str) -> dict[str, Any]:
@@ -71,16 +64,16 @@ def as_ids(value: object, name: str) -> tuple[int, ...]:
 
 
 def as_logprob(value: object, name: str) -> float:
-    """A finite number; null and infinities, which servers use for impossible tokens, become `LOWEST_LOGPROB`."""
+    """Minus infinity for null and all that is not finite, which servers use for impossible tokens."""
     if value is None:
-        return LOWEST_LOGPROB
+        return -math.inf
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise _wrong(name, "a number")
     try:
         number = float(value)
     except OverflowError:
         raise _wrong(name, "a number") from None
-    return max(number, LOWEST_LOGPROB) if math.isfinite(number) else LOWEST_LOGPROB
+    return number if math.isfinite(number) else -math.inf
 
 
 def as_bytes(value: object, name: str) -> bytes:

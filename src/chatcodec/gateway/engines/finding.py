@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx2
@@ -62,10 +63,15 @@ def _base(url: str) -> str:
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL:
-        raise EngineError(f"the engine's URL is none: {url!r}") from None
+        raise EngineError(f"the engine's URL is none: {_shown(url)!r}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
-        raise EngineError(f"the engine's URL must look like http://127.0.0.1:8080, not {url!r}")
+        raise EngineError(f"the engine's URL must look like http://127.0.0.1:8080, not {_shown(url)!r}")
     return str(parsed).rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def _shown(url: str) -> str:
+    """Without a user and a password."""
+    return re.sub(r"^([a-z]+://)?.*@", r"\1", url, flags=re.I | re.S)
 
 
 class _Probe:
@@ -85,7 +91,7 @@ class _Probe:
                 found = await make(kind == name)
                 if found is not None:
                     return found
-        return await self._openai()
+        return await self._openai(kind == "openai")
 
     async def _llama_cpp(self, sure: bool) -> Engine | None:
         self._tried.append("/props")
@@ -111,16 +117,26 @@ class _Probe:
         context = _positive(server.get("context_length")) or _context_of(models, None)
         return SGLang(self._connection, context=context, incremental=server.get("incremental_streaming_output") is True)
 
-    async def _openai(self) -> Engine:
-        models = await self._models(None)
-        name = self._choose(models)
-        return OpenAI(self._connection, model=name, context=_context_of(models, name))
+    async def _openai(self, sure: bool) -> Engine:
+        models = await self._listed()
+        if models is None and not sure:
+            raise EngineError(
+                f"what answers at {self._connection.base} is no engine that is known (tried {self.tried}): give the "
+                f"engine's URL, or name its kind, one of {', '.join(KINDS)}"
+            )
+        name = self._choose(models or [])
+        context = _context_of(models or [], name)
+        return OpenAI(self._connection, model=name, context=context, lists_models=models is not None)
 
     async def _models(self, owner: str | None) -> list[dict[str, Any]]:
         """The models that the server lists: all, or those of one owner."""
-        listed = (await self._get("/v1/models")).get("data")
-        models = [_object(item) for item in listed] if isinstance(listed, list) else []
+        models = await self._listed() or []
         return [model for model in models if owner is None or model.get("owned_by") == owner]
+
+    async def _listed(self) -> list[dict[str, Any]] | None:
+        """None where the server lists no models."""
+        listed = (await self._get("/v1/models")).get("data")
+        return [_object(item) for item in listed] if isinstance(listed, list) else None
 
     def _choose(self, models: list[dict[str, Any]]) -> str | None:
         names = [model["id"] for model in models if isinstance(model.get("id"), str)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -59,7 +60,7 @@ class LlamaCpp:
         return self._at_once(ask) if ask.exact_ids else self._streamed(ask)
 
     async def check(self) -> None:
-        await self._connection.get("/health")
+        await self._connection.check("/health")
 
     async def close(self) -> None:
         await self._connection.close()
@@ -82,7 +83,9 @@ class LlamaCpp:
         raise EngineAnswerInvalid("the engine's answer stopped before its end")
 
     async def _at_once(self, ask: Ask) -> Answer:
-        answer = as_object(await self._connection.post("/completion", self._body(ask, stream=False)), "the answer")
+        # Nothing comes before all is written, however long that takes: whoever asks bounds it.
+        told = await self._connection.post("/completion", self._body(ask, stream=False), timeout=math.inf)
+        answer = as_object(told, "the answer")
         end = _end(answer)
         if end is None:
             raise EngineAnswerInvalid("the engine's answer stopped before its end")

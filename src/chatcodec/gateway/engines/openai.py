@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from .engine import (
     Alternative,
     Answer,
     Ask,
+    ContextExceeded,
     End,
     EngineAnswerInvalid,
     EngineError,
@@ -37,27 +38,54 @@ _ID_PREFIX = "token_id:"
 
 
 class OpenAI:
+    """`lists_models` is whether the server has `/v1/models`, which then tells that it is ready."""
+
     name = "openai"
     takes_ids = False
 
-    def __init__(self, connection: Connection, *, model: str | None = None, context: int | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        model: str | None = None,
+        context: int | None = None,
+        lists_models: bool = True,
+    ) -> None:
         self._connection = connection
         self._model = model
+        self._lists_models = lists_models
         self.context = context
 
-    def complete(self, ask: Ask) -> Answer:
-        return completion(self._connection, self._body(ask), ask)
+    async def complete(self, ask: Ask) -> Answer:
+        """Where the client sets no bound and too much was asked for, it is asked again for what there is room for."""
+        max_tokens = self._max_tokens(ask)
+        for last in (ask.max_tokens is not None, True):
+            said = False
+            try:
+                async with aclosing(completion(self._connection, self._body(ask, max_tokens), ask)) as answer:
+                    async for part in answer:
+                        said = True
+                        yield part
+                return
+            except ContextExceeded as error:
+                room = (error.context or 0) - (error.prompt_tokens or 0)
+                if last or said or error.prompt_tokens is None or room <= 0:
+                    raise
+                max_tokens = room
 
     async def check(self) -> None:
-        # Not every server lists its models, but one that answers is there.
-        with suppress(NotFound, EngineAnswerInvalid):
-            await self._connection.get("/v1/models")
+        try:
+            await self._connection.check("/v1/models")
+        except (NotFound, EngineAnswerInvalid):
+            # A server that never listed its models is there when it answers.
+            if self._lists_models:
+                raise
 
     async def close(self) -> None:
         await self._connection.close()
 
-    def _body(self, ask: Ask) -> dict[str, Any]:
-        return completion_body(self._model, ask.text, self._max_tokens(ask), ask)
+    def _body(self, ask: Ask, max_tokens: int) -> dict[str, Any]:
+        return completion_body(self._model, ask.text.removeprefix(ask.beginning), max_tokens, ask)
 
     def _max_tokens(self, ask: Ask) -> int:
         if ask.max_tokens is not None:
@@ -85,7 +113,10 @@ def completion_body(model: str | None, prompt: str | list[int], max_tokens: int 
 
 
 async def completion(connection: Connection, body: dict[str, Any], ask: Ask) -> Answer:
-    """The answer of `/v1/completions`, with token ids where the server tells them."""
+    """The answer of `/v1/completions`, with token ids where the server tells them.
+
+    It is over when the server says why it stopped: some close without `[DONE]` then.
+    """
     reason: Literal["stop", "length"] | None = None
     usage = _Usage()
     async with connection.events("/v1/completions", body) as events:
@@ -100,10 +131,8 @@ async def completion(connection: Connection, body: dict[str, Any], ask: Ask) -> 
                 if piece is not None:
                     yield piece
                 reason = _reason(choice.get("finish_reason")) or reason
-        else:
-            raise EngineAnswerInvalid("the engine's answer stopped before its end")
     if reason is None:
-        raise EngineAnswerInvalid("the engine's answer does not say why it stopped")
+        raise EngineAnswerInvalid("the engine's answer stopped before its end")
     yield End(reason, usage.prompt, usage.completion, usage.cached)
 
 

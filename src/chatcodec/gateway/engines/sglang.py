@@ -65,7 +65,7 @@ class SGLang:
         yield end
 
     async def check(self) -> None:
-        await self._connection.get("/health")
+        await self._connection.check("/health")
 
     async def close(self) -> None:
         await self._connection.close()
@@ -123,7 +123,7 @@ def _body(ask: Ask) -> dict[str, Any]:
             **_sampling(ask.sampling),
         },
     }
-    body |= {"text": ask.text} if ask.ids is None else {"input_ids": ask.ids}
+    body |= {"text": ask.text.removeprefix(ask.beginning)} if ask.ids is None else {"input_ids": ask.ids}
     if ask.logprobs is not None:
         body |= {"return_logprob": True, "top_logprobs_num": ask.logprobs, "return_text_in_logprobs": True}
     return body

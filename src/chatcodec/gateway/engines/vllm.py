@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Any
 
 from .connection import Connection
@@ -22,15 +23,12 @@ class Vllm:
 
     async def complete(self, ask: Ask) -> Answer:
         max_tokens = ask.max_tokens if ask.max_tokens is not None else await self._room(ask)
-        answer = completion(self._connection, self._body(ask, max_tokens), ask)
-        try:
+        async with aclosing(completion(self._connection, self._body(ask, max_tokens), ask)) as answer:
             async for part in answer:
                 yield part
-        finally:
-            await answer.aclose()
 
     async def check(self) -> None:
-        await self._connection.get("/health")
+        await self._connection.check("/health")
 
     async def close(self) -> None:
         await self._connection.close()
