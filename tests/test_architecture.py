@@ -17,6 +17,7 @@ LAYERS = [
     {"completions", "departures", "tails", "training", "session"},
     {"codec"},
     {""},
+    {"gateway"},
     {"view", "demo", "cli", "__main__"},
 ]
 """From the ground up; a module imports what stands below it, or beside it in its own room. "" is the package itself."""
