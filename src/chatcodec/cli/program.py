@@ -14,9 +14,10 @@ from .encode import ENCODE
 from .info import FORMAT, INFO
 from .outputs import PROGRAM, say_error
 from .samples import SAMPLES
+from .serve import SERVE
 from .show import DEMO, SHOW
 
-COMMANDS = (ENCODE, DECODE, SHOW, SAMPLES, FORMAT, INFO, DEMO)
+COMMANDS = (ENCODE, DECODE, SHOW, SAMPLES, FORMAT, INFO, SERVE, DEMO)
 
 
 def parser() -> argparse.ArgumentParser:
