@@ -68,6 +68,9 @@ class Scripted:
             self.finished += whole
             self.left += not whole
 
+    async def ids_of(self, text: str) -> list[int] | None:
+        return None
+
     async def check(self) -> None:
         pass
 

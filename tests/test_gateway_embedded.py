@@ -21,6 +21,7 @@ import httpx2
 import openai
 import pytest
 from canitoolcall.probe import EQUIVALENCE_CHECK, probe
+from vocabularies import tokenizer_json
 
 from chatcodec import load
 
@@ -248,3 +249,20 @@ def test_the_trial_holds_a_chat_with_a_tool() -> None:
         stopped.cancel()
     assert 'assistant calls get_weather({"city": "Paris"})' in lines
     assert lines[-1] == "The server goes on. Ctrl+C stops it."
+
+
+def test_a_tokenizer_that_is_not_the_engines_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "tokenizer.json"
+    other.write_text(tokenizer_json("neox"), encoding="utf-8")
+    command = ("serve", MODEL, "--engine", "embedded", "--threads", "1", "--port", "0", "--tokenizer", str(other))
+    done = subprocess.run([sys.executable, "-m", "chatcodec", *command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "the tokenizer here is not the engine's" in done.stderr
+    assert "--tokenizer" in done.stderr
+
+
+def test_a_chatcodec_server_is_no_engine(url: str) -> None:
+    command = ("serve", MODEL, "--engine", f"{url}/v1/chat/completions", "--port", "0")
+    done = subprocess.run([sys.executable, "-m", "chatcodec", *command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "a chatcodec server, which chats" in done.stderr

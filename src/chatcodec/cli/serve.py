@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from ..gateway import running
     from ..gateway.engines import EngineError
-    from ..gateway.serving import log_to_stderr
+    from ..gateway.serving import logging_to_stderr
 
     values = options_of(arguments, os.environ)
     if values["engine"] is None:
@@ -35,7 +35,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(
             f"--engine: an URL such as http://127.0.0.1:8080 is wanted, or 'embedded', not {values['engine']!r}"
         )
-    log_to_stderr(values["log_level"])
     if not values["api_key"] and not is_loopback(values["host"]):
         say("warning", f"whoever reaches {values['host']} may ask: there is no key (--api-key)")
     choice = running.EngineChoice(
@@ -56,7 +55,8 @@ def run(arguments: argparse.Namespace) -> int:
         server = running.run(
             codec, choice, settings, host=values["host"], port=values["port"], trying=arguments.try_out
         )
-        asyncio.run(server)
+        with logging_to_stderr(values["log_level"]):
+            asyncio.run(server)
     except EngineError as error:
         raise EngineFailed(str(error)) from error
     except OSError as error:

@@ -88,6 +88,8 @@ def check_shape(body: bytes, limits: BodyLimits, path: str | None = None) -> Non
 
 def decode_body(body: bytes, shape: type[T], limits: BodyLimits) -> T:
     """The body as `shape`. Raises `ApiError` with the path of what is wrong."""
+    if not body.strip():
+        raise wrong(None, "the body is empty; a JSON object is wanted", "invalid_json")
     check_shape(body, limits)
     try:
         return msgspec.json.decode(body, type=shape)

@@ -77,6 +77,7 @@ class Choice:
     and `begun_in` where they end: they are not told again.
     `offers_tools` says whether the model may call; what it writes otherwise is content. With `must_call`, an answer
     that is over without a whole call is an error. With `parallel` false the first call is the last thing that counts.
+    With `tells_tokens` the deltas have the ids and probabilities of their tokens.
     `vocabulary` is None where the engine writes text.
     """
 
@@ -92,6 +93,7 @@ class Choice:
         offers_tools: bool = True,
         must_call: bool = False,
         parallel: bool = True,
+        tells_tokens: bool = False,
         vocabulary: ByteVocabulary | None = None,
         shown: Sequence[str] = (),
     ) -> None:
@@ -103,12 +105,13 @@ class Choice:
         self._offers_tools = offers_tools
         self._must_call = must_call
         self._parallel = parallel
+        self._tells_tokens = tells_tokens
         self._vocabulary = vocabulary
         self._shown = tuple(shown)
         self._open: ToolCallStart | None = None
         self._opening = ""
         self._numbers: dict[int, int] = {}
-        self._invalid = 0
+        self._broken = 0
         self._called = False
         self._logprobs: list[Logprob] = []
         self._ids: list[int] = []
@@ -135,8 +138,9 @@ class Choice:
     def feed(self, piece: Piece) -> list[Delta]:
         """What a piece of the answer adds. When the turn is over, `finish_reason` is set, and no more is wanted."""
         self.tokens += piece.tokens
-        self._logprobs += map(self._with_bytes, piece.logprobs)
-        self._ids += piece.ids or ()
+        if self._tells_tokens:
+            self._logprobs += map(self._with_bytes, piece.logprobs)
+            self._ids += piece.ids or ()
         text = _sound(piece.text)
         said: str | Sequence[int] = text
         if self._vocabulary is not None:
@@ -171,7 +175,7 @@ class Choice:
     def _finish(self, reason: str) -> list[Delta]:
         """Raises `ApiError` where the client wants a call and there is none."""
         if self._must_call and reason == "stop" and not self._called:
-            raise no_call()
+            raise no_call(self.attempts)
         self.finish_reason = "tool_calls" if self._numbers and reason == "stop" else reason
         return self._rest()
 
@@ -250,8 +254,8 @@ class Choice:
                 deltas = self._begin_call(start, call.arguments)
             self._called |= call.status == "ok"
         else:
-            place, self._invalid = self._invalid, self._invalid + 1
-            deltas = [*self._rest(), _invalid(place, call)]
+            deltas = [*self._rest(), _invalid(self._broken, call)]
+            self._broken += 1
         return deltas if self._parallel or not self._numbers else [*deltas, *self._finish("stop")]
 
     def _rest(self) -> list[Delta]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ChatCodecError, UnsupportedInput
+from ..events import ToolCall
 from .engines import engine
 
 LONGEST_MESSAGE = 1_000
@@ -97,11 +98,12 @@ def stopping() -> ApiError:
     return error
 
 
-def no_call() -> ApiError:
+def no_call(attempts: Sequence[ToolCall]) -> ApiError:
     """The model did not do what `tool_choice` says. To ask it the same again would cost as much, and be in vain."""
+    tried = "; ".join(f"it called {call.name[:LONGEST_QUOTE]!r}, which is {call.status}" for call in attempts[:3])
     return ApiError(
         502,
-        "tool_choice: the model answered without the call that is wanted",
+        "tool_choice: the model answered without the call that is wanted" + (f": {tried}" if tried else ""),
         type="server_error",
         param="tool_choice",
         code="tool_choice_not_met",

@@ -71,7 +71,9 @@ class Exchange:
         async with aclosing(pieces):
             async for piece in pieces:
                 if not self.started:
-                    await self._start(200, {"Content-Type": EVENTS, "Cache-Control": "no-cache"})
+                    await self._start(
+                        200, {"Content-Type": EVENTS, "Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+                    )
                 try:
                     async with asyncio.timeout(self._stall):
                         await self._send({"type": "http.response.body", "body": piece, "more_body": True})

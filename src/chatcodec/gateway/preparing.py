@@ -152,6 +152,10 @@ class Preparing:
         encoder = self.codec.encoder
         return encoder.ids(text, encoder.controls.cut(text))
 
+    def read(self, ids: Sequence[int]) -> str:
+        """The text that ids stand for."""
+        return b"".join(map(self.codec.tokenizer.token_bytes, ids)).decode("utf-8", "replace")
+
     # -- chats
 
     def check_chat(self, asked: ChatRequest) -> None:
@@ -209,6 +213,7 @@ class Preparing:
             offers_tools=bool(tools),
             must_call=asked.must_call,
             parallel=asked.parallel_tool_calls is not False,
+            tells_tokens=bool(asked.logprobs or asked.return_token_ids),
             vocabulary=vocabulary,
             shown=shown,
         )

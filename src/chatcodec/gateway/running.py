@@ -12,14 +12,18 @@ from pathlib import Path
 from ..codec import Codec
 from . import trial
 from .app import Gateway
-from .engines import Embedded, Engine, EngineBusy, EngineUnreachable, find_engine
+from .engines import Embedded, Engine, EngineBusy, EngineError, EngineUnreachable, find_engine
 from .engines.embedded import embedded_model
+from .preparing import Preparing
 from .serving import listen, serve
 from .settings import Settings
 
 EMBEDDED = "embedded"
 LOGGER = logging.getLogger("chatcodec.gateway")
+PROBE = "The quick brown fox, 12345 naïve cafés; 東京 🦙\ndef f(x):\n    return [x]"
+"""What tells one vocabulary from another."""
 _PAUSE = 1.0
+_SAY_EVERY = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +72,16 @@ class EngineChoice:
 async def _waiting(find: Callable[[], Awaitable[Engine]], wait: float) -> Engine:
     """The engine, for which it is waited while it starts."""
     until = time.monotonic() + wait
+    tried = 0
     while True:
         try:
             return await find()
         except (EngineBusy, EngineUnreachable) as error:
             if time.monotonic() + _PAUSE > until:
                 raise
-            LOGGER.warning("waiting for the engine: %s", error)
+            if tried % _SAY_EVERY == 0:
+                LOGGER.warning("waiting for the engine: %s", error)
+        tried += 1
         await asyncio.sleep(_PAUSE)
 
 
@@ -89,6 +96,7 @@ async def run(
         engine = await choice.start()
         try:
             gateway = await asyncio.to_thread(Gateway, codec, engine, settings)
+            await check_vocabulary(gateway.preparing, engine)
             address = listener.getsockname()
             shown = f"[{address[0]}]" if ":" in address[0] else address[0]
             url = f"http://{shown}:{address[1]}"
@@ -105,6 +113,19 @@ async def run(
             await engine.close()
 
 
+async def check_vocabulary(preparing: Preparing, engine: Engine) -> None:
+    """Raises `EngineError` where the tokenizer of the prompts is not the engine's: it would answer garbage."""
+    told = await engine.ids_of(PROBE) if preparing.by_ids else None
+    if told is None:
+        return
+    read, own = (preparing.read(ids).strip() for ids in (told, preparing.ids(PROBE)))
+    if read != own:
+        raise EngineError(
+            f"the tokenizer here is not the engine's: what that makes of {own[:20]!r} reads {read[:20]!r}; give the "
+            "model's own with --tokenizer"
+        )
+
+
 def _reachable(url: str) -> str:
     """An address for a server that listens everywhere."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
@@ -113,7 +134,8 @@ def _reachable(url: str) -> str:
 def _tell(url: str, gateway: Gateway, engine: Engine, choice: EngineChoice, settings: Settings) -> None:
     fields = {
         "url": f"{url}/v1",
-        "model": settings.models[0],
+        "models": settings.models,
+        "key": bool(settings.api_keys),
         "engine": engine.name,
         "model_file": str(choice.embedded_file) if choice.is_embedded else None,
         "context": engine.context,

@@ -6,7 +6,8 @@ import asyncio
 import gc
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -123,11 +124,19 @@ async def serve(gateway: Gateway, listener: socket.socket, *, drain: float, read
         gc.unfreeze()
 
 
-def log_to_stderr(level: str) -> None:
-    """The log as lines of JSON on standard error."""
+@contextmanager
+def logging_to_stderr(level: str) -> Iterator[None]:
+    """The log as lines of JSON on standard error, as long as the context lasts."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines())
-    for name in ("chatcodec.gateway", "uvicorn"):
-        logger = logging.getLogger(name)
+    loggers = [logging.getLogger(name) for name in ("chatcodec.gateway", "uvicorn")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    for logger in loggers:
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        for logger, (handlers, propagate, number) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(number)

@@ -121,6 +121,10 @@ class Engine(Protocol):
         """
         ...
 
+    async def ids_of(self, text: str) -> list[int] | None:
+        """What the engine's own tokenizer makes of a text; None where it does not tell. Raises `EngineError`."""
+        ...
+
     async def check(self) -> None:
         """Raises `EngineError` where the engine is not ready."""
         ...

@@ -53,7 +53,9 @@ def failure(status: int | None, body: object, retry_after: float | None = None) 
         case 400 | 413 | 422:
             return EngineRefused(said or "the engine refused the request")
         case 401 | 403:
-            return EngineError(f"the engine does not take its API key (it answered {status}): set the engine's key")
+            return EngineError(
+                f"the engine does not take its API key (it answered {status}): give the right one (--engine-key)"
+            )
         case 404:
             return NotFound(_with("the engine's URL or model is wrong (it answered 404)", said))
         case 405:

@@ -66,7 +66,10 @@ def _base(url: str) -> str:
         raise EngineError(f"the engine's URL is none: {_shown(url)!r}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.fragment:
         raise EngineError(f"the engine's URL must look like http://127.0.0.1:8080, not {_shown(url)!r}")
-    return str(parsed).rstrip("/").removesuffix("/v1").rstrip("/")
+    base = str(parsed).rstrip("/")
+    for route in ("/chat/completions", "/completions", "/v1"):
+        base = base.removesuffix(route).rstrip("/")
+    return base
 
 
 def _shown(url: str) -> str:
@@ -124,6 +127,7 @@ class _Probe:
                 f"what answers at {self._connection.base} is no engine that is known (tried {self.tried}): give the "
                 f"engine's URL, or name its kind, one of {', '.join(KINDS)}"
             )
+        self._check_kind(models or [])
         name = self._choose(models or [])
         context = _context_of(models or [], name)
         return OpenAI(self._connection, model=name, context=context, lists_models=models is not None)
@@ -137,6 +141,10 @@ class _Probe:
         """None where the server lists no models."""
         listed = (await self._get("/v1/models")).get("data")
         return [_object(item) for item in listed] if isinstance(listed, list) else None
+
+    def _check_kind(self, models: list[dict[str, Any]]) -> None:
+        if any(model.get("owned_by") == "chatcodec" for model in models):
+            raise EngineError("there is a chatcodec server, which chats, at that URL: give the engine's behind it")
 
     def _choose(self, models: list[dict[str, Any]]) -> str | None:
         names = [model["id"] for model in models if isinstance(model.get("id"), str)]

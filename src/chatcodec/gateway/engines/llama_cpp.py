@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from .connection import Connection, event_object
+from .connection import CHECK_TIMEOUT, Connection, event_object
 from .engine import (
     Alternative,
     Answer,
@@ -58,6 +58,15 @@ class LlamaCpp:
         """With `ask.exact_ids` all comes in one piece at the end: streaming, the server tells only the last token of
         those that share a character."""
         return self._at_once(ask) if ask.exact_ids else self._streamed(ask)
+
+    async def ids_of(self, text: str) -> list[int] | None:
+        try:
+            told = await self._connection.post(
+                "/tokenize", {"content": text, "add_special": False}, timeout=CHECK_TIMEOUT
+            )
+            return list(as_ids(as_object(told, "the answer").get("tokens"), "tokens"))
+        except (NotFound, EngineRefused, EngineAnswerInvalid):
+            return None
 
     async def check(self) -> None:
         await self._connection.check("/health")

@@ -73,6 +73,9 @@ class OpenAI:
                     raise
                 max_tokens = room
 
+    async def ids_of(self, text: str) -> list[int] | None:
+        return None
+
     async def check(self) -> None:
         try:
             await self._connection.check("/v1/models")

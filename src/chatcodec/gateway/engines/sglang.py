@@ -64,6 +64,9 @@ class SGLang:
             raise EngineAnswerInvalid("the engine's answer does not say why it stopped")
         yield end
 
+    async def ids_of(self, text: str) -> list[int] | None:
+        return None
+
     async def check(self) -> None:
         await self._connection.check("/health")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import Any
 
-from .connection import Connection
-from .engine import Answer, Ask, ContextExceeded, EngineRefused
+from .connection import CHECK_TIMEOUT, Connection
+from .engine import Answer, Ask, ContextExceeded, EngineAnswerInvalid, EngineRefused
 from .failures import NotFound
-from .fields import as_count, as_object
+from .fields import as_count, as_ids, as_object
 from .openai import completion, completion_body
 
 
@@ -26,6 +26,16 @@ class Vllm:
         async with aclosing(completion(self._connection, self._body(ask, max_tokens), ask)) as answer:
             async for part in answer:
                 yield part
+
+    async def ids_of(self, text: str) -> list[int] | None:
+        body: dict[str, Any] = {"prompt": text, "add_special_tokens": False}
+        if self._model is not None:
+            body["model"] = self._model
+        try:
+            told = as_object(await self._connection.post("/tokenize", body, timeout=CHECK_TIMEOUT), "the answer")
+            return list(as_ids(told.get("tokens"), "tokens"))
+        except (NotFound, EngineRefused, EngineAnswerInvalid):
+            return None
 
     async def check(self) -> None:
         await self._connection.check("/health")
