@@ -1191,3 +1191,14 @@ def test_what_can_be_told_at_once_does_not_wait_for_a_place() -> None:
             next(response.iter_lines())
             assert server.ask(n=100).json()["error"]["param"] == "n"
             assert server.ask(tools=[{"type": "function"}]).json()["error"]["param"] == "tools[0].function"
+
+
+@pytest.mark.parametrize(("token", "beginning"), [("<s>", "<s>"), ("<|im_start|>", ""), (None, "")])
+def test_the_token_that_a_server_puts_before_a_text_is_no_turns_marker(token: str | None, beginning: str) -> None:
+    template = ("{{ bos_token }}" if token == "<s>" else "") + CHATML
+    codec = Codec(template, special_tokens={"bos_token": token} if token else {})
+    with served(codec) as server:
+        server.plays("Hello")
+        server.whole()
+        assert server.engine.asks[-1].beginning == beginning
+        assert server.engine.asks[-1].text.startswith(beginning + "<|im_start|>")

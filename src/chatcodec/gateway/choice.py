@@ -115,10 +115,10 @@ class Choice:
         self._called = False
         self._logprobs: list[Logprob] = []
         self._ids: list[int] = []
-        self._told = begun_length - sum(
+        self._skip = begun_length - sum(
             len(event.text) for event in decoder.feed(begun) if isinstance(event, ContentDelta | ReasoningDelta)
         )
-        self._told_in = ContentDelta if begun_in == "content" else ReasoningDelta
+        self._skip_in = ContentDelta if begun_in == "content" else ReasoningDelta
 
     @property
     def attempts(self) -> list[ToolCall]:
@@ -200,9 +200,9 @@ class Choice:
     def _delta(self, event: Event) -> list[Delta]:
         match event:
             case ContentDelta(text):
-                return self._say_content(self._untold(event))
+                return self._say_content(self._new_text(event))
             case ReasoningDelta(text):
-                text = self._untold(event)
+                text = self._new_text(event)
                 return [*self._rest(), Delta({"reasoning_content": text, "reasoning": text})] if text else []
             case ToolCallStart() if self._offers_tools:
                 self._open = event
@@ -212,13 +212,13 @@ class Choice:
                 return self._end_call(event)
         return []
 
-    def _untold(self, event: ContentDelta | ReasoningDelta) -> str:
+    def _new_text(self, event: ContentDelta | ReasoningDelta) -> str:
         """Its text without what of it the client wrote itself, which may be white space that the format strips."""
         text = event.text
-        if type(event) is not self._told_in:
-            self._told = 0
-        told, self._told = self._told, max(0, self._told - len(text))
-        return text[told:] if told > 0 else text
+        if type(event) is not self._skip_in:
+            self._skip = 0
+        skip, self._skip = self._skip, max(0, self._skip - len(text))
+        return text[skip:] if skip > 0 else text
 
     def _say_content(self, text: str) -> list[Delta]:
         said = self._stops.feed(text)

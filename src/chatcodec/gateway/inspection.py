@@ -15,11 +15,11 @@ from .errors import ApiError, unknown_model, wrong
 from .exchange import Exchange
 from .gate import Gate
 from .preparing import Begun, Preparing
-from .requests import ParseRequest, Rendered, RenderRequest, TokenizeRequest
+from .requests import ParseRequest, PromptRequest, RenderRequest, TokenizeRequest
 from .settings import Settings
 from .threads import in_thread
 
-T = TypeVar("T", bound=Rendered)
+T = TypeVar("T", bound=PromptRequest)
 
 
 class Inspection(Generic[T]):
@@ -98,7 +98,7 @@ def parse(preparing: Preparing, asked: ParseRequest) -> dict[str, Any]:
     }
 
 
-def _begin(preparing: Preparing, asked: Rendered) -> Begun:
+def _begin(preparing: Preparing, asked: PromptRequest) -> Begun:
     return preparing.begin(asked, asked.tools or None, generation_prompt=asked.add_generation_prompt is not False)
 
 

@@ -22,7 +22,7 @@ from .bodies import check_shape
 from .choice import ByteVocabulary, Choice
 from .engines.engine import Ask
 from .errors import context_exceeded, wrong
-from .requests import ChatRequest, Rendered
+from .requests import ChatRequest, PromptRequest
 from .settings import Settings
 
 
@@ -78,7 +78,7 @@ class Preparing:
 
     # -- prompts
 
-    def begin(self, asked: Rendered, tools: list[Tool] | None, *, generation_prompt: bool = True) -> Begun:
+    def begin(self, asked: PromptRequest, tools: list[Tool] | None, *, generation_prompt: bool = True) -> Begun:
         """The prompt of a request. Raises `ApiError`, `UnsupportedInput`."""
         variables = self.variables(asked)
         messages, last = asked.messages or [], None
@@ -99,7 +99,7 @@ class Preparing:
             raise UnsupportedInput(f"messages[{len(messages)}].{error.path}", error.reason) from None
         return Begun(prompt, variables, written, ids, written_ids, last)
 
-    def last_message(self, asked: Rendered, variables: dict[str, Any]) -> Message:
+    def last_message(self, asked: PromptRequest, variables: dict[str, Any]) -> Message:
         """The message that goes on, its reasoning apart from its content. Raises `ApiError`."""
         if asked.add_generation_prompt:
             raise wrong("continue_final_message", "it cannot be together with add_generation_prompt")
@@ -108,7 +108,7 @@ class Preparing:
             raise wrong("continue_final_message", "the last message is not the assistant's")
         return without_inline_reasoning(last, self.codec.format_with(**variables).reasoning)
 
-    def check(self, asked: Rendered) -> None:
+    def check(self, asked: PromptRequest) -> None:
         """Raises `ApiError` for messages and tools that are too many, or no such thing."""
         for name, most in (("messages", self._settings.max_messages), ("tools", self._settings.max_tools)):
             if len(getattr(asked, name) or ()) > most:
@@ -118,7 +118,7 @@ class Preparing:
         for path, text in _argument_texts(asked.messages or ()):
             check_shape(text.encode("utf-8", "replace"), self._settings.limits, path)
 
-    def variables(self, asked: Rendered) -> dict[str, Any]:
+    def variables(self, asked: PromptRequest) -> dict[str, Any]:
         """The template variables of a request over those of the server. Raises `ApiError`."""
         given = asked.variables()
         known = self.codec.template.variables

@@ -75,7 +75,7 @@ class StreamOptions(Struct):
     include_usage: bool | None = None
 
 
-class Rendered(Struct, kw_only=True):
+class PromptRequest(Struct, kw_only=True):
     """What a prompt is made of: the part that all requests share."""
 
     messages: Annotated[list[Message], Meta(min_length=1)] | None = None
@@ -121,7 +121,7 @@ class ResponseFormat(Struct):
     type: Annotated[str, Meta(description="Only text: what the model writes is not constrained.")] = "text"
 
 
-class ChatRequest(Rendered, kw_only=True):
+class ChatRequest(PromptRequest, kw_only=True):
     """`POST /v1/chat/completions`."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
@@ -222,20 +222,20 @@ def _name(tool: Tool) -> Any:
     return function.get("name") if isinstance(function, dict) else None
 
 
-class TokenizeRequest(Rendered, kw_only=True):
+class TokenizeRequest(PromptRequest, kw_only=True):
     """`POST /tokenize`: a text in `prompt`, or messages, as vLLM has it."""
 
     prompt: str | None = None
     return_token_strs: bool | None = None
 
 
-class RenderRequest(Rendered, kw_only=True):
+class RenderRequest(PromptRequest, kw_only=True):
     """`POST /render`."""
 
     messages: Annotated[list[Message], Meta(min_length=1)]
 
 
-class ParseRequest(Rendered, kw_only=True):
+class ParseRequest(PromptRequest, kw_only=True):
     """`POST /parse`: what a model wrote, as text or ids, and what it was asked, as a prompt or as messages."""
 
     output: str | Ids
