@@ -243,6 +243,13 @@ def test_what_is_wrong_as_a_whole(body: str, param: str | None, message: str) ->
     assert (error.status, error.param, error.message) == (400, param, message)
 
 
+@pytest.mark.parametrize("body", [b"", b" \n"])
+def test_an_empty_body_is_told_as_that(body: bytes) -> None:
+    with pytest.raises(ApiError, match="the body is empty") as caught:
+        decode_body(body, ChatRequest, LIMITS)
+    assert (caught.value.status, caught.value.code) == (400, "invalid_json")
+
+
 def test_a_path_that_the_input_spells_is_not_taken_for_one() -> None:
     error = refused({**CHAT, "tool_choice": "x - at `$.model`"})
     assert error.param == "tool_choice"
@@ -251,7 +258,6 @@ def test_a_path_that_the_input_spells_is_not_taken_for_one() -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        b"",
         b"{",
         b"\xef\xbb\xbf{}",
         b"\xff",

@@ -219,7 +219,9 @@ def test_canitoolcall_probes_the_server(url: str) -> None:
     # One at a time: what llama.cpp computes at once changes its numbers, and with them what the model says.
     report = probe(f"{url}/v1", MODEL, timeout_s=120, concurrency=1)
     assert not [outcome for outcome in report.outcomes if outcome.status == "error"]
-    assert [warning for outcome in report.outcomes for warning in outcome.warnings] == []
+    # A call that `--max-tokens` cut is told as far as it came: "length" wins over "tool_calls".
+    warnings = [warning for outcome in report.outcomes for warning in outcome.warnings]
+    assert [warning for warning in warnings if "finish_reason is 'length'" not in warning] == []
     same = [outcome for outcome in report.outcomes if outcome.check == EQUIVALENCE_CHECK]
     assert same
     assert [outcome.detail for outcome in same if outcome.status != "pass"] == []

@@ -1071,16 +1071,15 @@ import asyncio, socket, sys
 sys.path.insert(0, TESTS)
 import chatcodec
 from chatcodec.gateway import Gateway, Settings, exchange, serving
-from chatcodec.gateway.serving import listen, log_to_stderr, serve
+from chatcodec.gateway.serving import listen, logging_to_stderr, serve
 from scripted import Scripted
 
 exchange.LAST_WORDS = serving.GRACE = 0.5
 
 async def main(pieces, pause, drain):
-    log_to_stderr("warning")
     engine = Scripted(lambda ask: ["</think>Hello", *[pause, " you"] * pieces])
     gateway = Gateway(chatcodec.load("intellect-3"), engine, Settings(models=("m",), concurrency=1_000))
-    with listen("127.0.0.1", 0) as listener:
+    with logging_to_stderr("warning"), listen("127.0.0.1", 0) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8_192)
         ready = lambda: print(listener.getsockname()[1], flush=True)
         await serve(gateway, listener, drain=drain, ready=ready)

@@ -392,6 +392,9 @@ def attempt(run: Callable[..., Any], *args: Any) -> tuple[Any, type | None]:
         return run(*args), None
     except TemplateError as error:
         return None, type(error.__cause__)
+    except ValueError as error:
+        # What `str.format_map` says of fields without a name jinja2's sandbox says as `format` does.
+        return None, IndexError if "contains positional fields" in str(error) else type(error)
     except Exception as error:
         return None, type(error)
 
