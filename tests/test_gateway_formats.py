@@ -794,6 +794,10 @@ async def unoffered(
     return found
 
 
+def places(part: str, text: str) -> list[int]:
+    return [match.start() for match in re.finditer(f"(?={re.escape(part)})", text)]
+
+
 def unwritten(text: str, message: Message, form: TurnFormat) -> Iterator[str]:
     """What stands in the answer as it does not stand in the text, or not at all."""
     reasoning, content = message.get("reasoning_content") or "", message["content"] or ""
@@ -801,16 +805,16 @@ def unwritten(text: str, message: Message, form: TurnFormat) -> Iterator[str]:
         if part not in text:
             yield f"not as it is written: {part!r}"
     marks = sorted({mark for text in literals(form) for mark in marks_in(text)} - {""}, key=len, reverse=True)
-    # A short content may stand in a mark too.
-    places = [match.start() for match in re.finditer(f"(?={re.escape(content)})", text)] if content else [len(text)]
     found = list[str]()
-    for place in reversed(places):
-        left = text[:place].replace(reasoning, "", 1) + text[place + len(content) :]
-        for mark in marks:
-            left = left.replace(mark, "")
-        if not left.strip():
-            return
-        found.append(left.strip())
+    # A short text may stand in a mark too.
+    for place in places(content, text) if content else [len(text)]:
+        for begin in places(reasoning, text[:place]) if reasoning else [0]:
+            left = text[:begin] + text[begin + len(reasoning) : place] + text[place + len(content) :]
+            for mark in marks:
+                left = left.replace(mark, "")
+            if not left.strip():
+                return
+            found.append(left.strip())
     if found:
         yield f"lost: {min(found, key=len)!r}"
 
