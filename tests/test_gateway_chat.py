@@ -1202,3 +1202,8 @@ def test_the_token_that_a_server_puts_before_a_text_is_no_turns_marker(token: st
         server.whole()
         assert server.engine.asks[-1].beginning == beginning
         assert server.engine.asks[-1].text.startswith(beginning + "<|im_start|>")
+
+
+def test_what_cannot_be_done_without_a_tokenizer_is_told_at_the_start() -> None:
+    with pytest.raises(chatcodec.SourceError, match="need a tokenizer"), served(special_in_content="error"):
+        pass

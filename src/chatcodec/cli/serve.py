@@ -10,10 +10,11 @@ from typing import Any
 
 from ..codec import Codec, load
 from ..errors import ChatCodecError, SourceError
+from ..gateway.settings import EMBEDDED
 from .command import Command, source_options, tokenizer_option, turn_options
 from .inputs import InputError, format_in
 from .outputs import say
-from .server_options import EMBEDDED, add_options, is_loopback, options_of, settings_of
+from .server_options import add_options, is_loopback, options_of, settings_of
 
 NEEDED = ("starlette", "uvicorn", "httpx2", "msgspec", "prometheus_client")
 

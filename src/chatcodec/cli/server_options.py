@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ChatCodecError
-from ..gateway.settings import BodyLimits, Settings
+from ..gateway.settings import EMBEDDED, BodyLimits, Settings
 
 DEFAULTS = Settings(models=("",))
-EMBEDDED = "embedded"
-"""The engine that needs no server."""
 LEVELS = ("debug", "info", "warning", "error")
 
 

@@ -71,10 +71,11 @@ class Preparing:
         return ByteVocabulary(self.codec.tokenizer) if self._has_tokenizer else None
 
     def warm_up(self) -> None:
-        """Finds out beforehand what is found out once. Raises `ChatCodecError` where no turn can be read."""
+        """Finds out beforehand what is found out once. Raises `ChatCodecError` where no turn can be read, or no prompt
+        made as the settings say."""
         variables = dict(self._settings.template_kwargs)
         self.codec.format_with(**variables)
-        self.codec.encode([{"role": "user", "content": "…"}], **variables)
+        self.codec.encode([{"role": "user", "content": "…"}], special_in_content=self._special, **variables)
 
     # -- prompts
 
@@ -185,10 +186,10 @@ class Preparing:
             logprobs=(asked.top_logprobs or 0) if asked.logprobs else None,
             exact_ids=bool(asked.return_token_ids),
         )
-        count = range(asked.n or 1)
+        count, declared = range(asked.n or 1), read_tools(tools)
         return Prepared(
             [_seeded(ask, index) for index in count],
-            [self._choice(index, asked, begun, turn, ask.shown, read_tools(tools)) for index in count],
+            [self._choice(index, asked, begun, turn, ask.shown, declared) for index in count],
             ids,
         )
 

@@ -77,19 +77,16 @@ class Answer:
 
     def opening(self, choice: Choice) -> bytes:
         """The first chunk of a choice."""
-        return self._chunk(choice, Delta({"role": "assistant", "content": ""}), first=True)
-
-    def chunk(self, choice: Choice, delta: Delta) -> bytes:
-        return self._chunk(choice, delta)
+        return self.chunk(choice, Delta({"role": "assistant", "content": ""}), first=True)
 
     def closing(self, choice: Choice) -> bytes:
         """The last chunk of a choice."""
-        return self._chunk(choice, Delta({}), reason=choice.finish_reason)
+        return self.chunk(choice, Delta({}), reason=choice.finish_reason)
 
     def usage_chunk(self) -> bytes:
         return event({**self._head("chat.completion.chunk"), "choices": [], "usage": self.usage})
 
-    def _chunk(self, choice: Choice, delta: Delta, *, first: bool = False, reason: str | None = None) -> bytes:
+    def chunk(self, choice: Choice, delta: Delta, *, first: bool = False, reason: str | None = None) -> bytes:
         said: dict[str, Any] = {
             "index": choice.index,
             "delta": delta.fields,

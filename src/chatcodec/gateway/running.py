@@ -16,9 +16,8 @@ from .engines import Embedded, Engine, EngineBusy, EngineError, EngineUnreachabl
 from .engines.embedded import embedded_model
 from .preparing import Preparing
 from .serving import listen, serve
-from .settings import Settings
+from .settings import EMBEDDED, Settings
 
-EMBEDDED = "embedded"
 LOGGER = logging.getLogger("chatcodec.gateway")
 PROBE = "The quick brown fox, 12345 naïve cafés; 東京 🦙\ndef f(x):\n    return [x]"
 """What tells one vocabulary from another."""

@@ -16,6 +16,8 @@ class BodyLimits:
     values: int = 100_000
 
 
+EMBEDDED = "embedded"
+"""In place of an engine's URL: the engine that needs no server."""
 SPARE = 64
 """Requests beside those that the engine answers and those that wait for it."""
 
